@@ -1,6 +1,5 @@
-/* fuzz.h: a fuzz target is a function that takes any bytes and must neither crash nor violate an
- * assertion. It is built with libFuzzer if -Dfuzz=true; in every build replay.c runs it on the
- * seeds. */
+/* fuzz.h: a fuzz target takes any bytes and must neither crash nor violate an assertion.
+ * -Dfuzz=true builds it with libFuzzer; replay.c runs it on the seeds. */
 #ifndef TESTS_FUZZ_FUZZ_H
 #define TESTS_FUZZ_FUZZ_H
 

@@ -1,5 +1,5 @@
-/* fuzz_cfg.c: configurations: an accepted one resolves to a text that resolves to itself, and every
- * refusal has a key, a line and a reason. */
+/* fuzz_cfg.c: configurations: a resolved one resolves to itself; a refusal has a key, a line and a
+ * reason. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

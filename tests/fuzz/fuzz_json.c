@@ -1,5 +1,4 @@
-/* fuzz_json.c: documents: an accepted one can be written and read again to the same text, and the
- * first members of its root have positions. */
+/* fuzz_json.c: documents: an accepted one can be written and read again to the same text. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

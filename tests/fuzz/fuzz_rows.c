@@ -1,5 +1,4 @@
-/* fuzz_rows.c: rows of data, as ids, as text and as pairs: they are refused with a message, or
- * their result is consistent; messages are a list of objects with roles. */
+/* fuzz_rows.c: rows of data: they are refused with a message, or their result is consistent. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>

@@ -1,6 +1,5 @@
-/* fuzz_safetensors.c: headers of safetensors files: the tensors of an accepted one cover the data
- * without gap or overlap, in order, and have different names. The first four bytes say how many
- * bytes of data follow the header. */
+/* fuzz_safetensors.c: headers of safetensors files: tensors of an accepted one cover the data in
+ * order, without gap or overlap. The first four bytes give the number of data bytes. */
 #include <assert.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* fuzz_scan.c: the token scanner: tokens are inside the buffer and move forward, nesting is closed,
- * and text that was accepted leniently is strict afterwards, with the same tokens. */
+/* fuzz_scan.c: the token scanner: tokens move forward inside the buffer, and leniently accepted
+ * text is strict afterwards. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +24,7 @@ static void use_token(const struct core_json_token *token)
     }
 }
 
-/* Returns the number of tokens of a text, or -1 if it is refused; *mixed is a hash of their
- * kinds. */
+/* Returns the number of tokens, or -1 if the text is refused; *mixed is a hash of the tokens. */
 static int64_t count_tokens(struct core_json_scan *scan, uint64_t *mixed)
 {
     struct core_json_token token;

@@ -1,5 +1,4 @@
-/* fuzz_template.c: chat templates: any source is refused with a line, or renders within its limits;
- * the spans that it marks as generated are inside the text, which is UTF-8. */
+/* fuzz_template.c: chat templates: a source is refused, or renders UTF-8 within its limits. */
 #include <assert.h>
 #include <string.h>
 

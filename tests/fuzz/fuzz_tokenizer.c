@@ -1,5 +1,5 @@
-/* fuzz_tokenizer.c: tokenizer.json: any text is refused with its name, or is a tokenizer whose ids
- * are in its vocabulary, whose spans are inside the text, and which decodes to UTF-8. */
+/* fuzz_tokenizer.c: tokenizer.json: a text is refused, or gives a tokenizer with valid ids, spans
+ * and decoded text. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>

@@ -1,5 +1,4 @@
-/* replay.c: runs a target on the seeds, on their prefixes, and with single bytes changed, so that
- * builds of every compiler test it. */
+/* replay.c: runs a target on the seeds, on their prefixes, and with single bytes changed. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +23,7 @@ static void run_changed(const uint8_t *seed, size_t bytes)
     }
 }
 
-/* No seed, no prefix of one and no change of one byte breaks the target. */
+/* Seeds, their prefixes and changed bytes do not break the target. */
 static void seeds(void)
 {
     DIR *folder = opendir(FUZZ_SEEDS);

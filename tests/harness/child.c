@@ -1,4 +1,4 @@
-/* child.c: forks, runs and reports; the calling process only waits. */
+/* child.c: forks, runs and reports. */
 #include "tests/harness/child.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ enum { NOBODY = 65534 };
 #ifdef TEST_COVERAGE
 _Noreturn void __real__exit(int code);
 _Noreturn void __wrap__exit(int code);
-/* Writes the coverage counters before the process ends; tide may call _exit(), too. */
+/* Writes the coverage counters before the process ends. */
 _Noreturn void __wrap__exit(int code)
 {
     __gcov_dump();
@@ -40,7 +40,7 @@ _Noreturn void __wrap__exit(int code)
 void test_child_end(int code)
 {
 #ifdef TEST_COVERAGE
-    exit(code); /* a shared libtide has counters of its own, which only exit() writes */
+    exit(code); /* a shared libtide has its own counters, which only exit() writes */
 #else
     _exit(code);
 #endif
@@ -83,7 +83,7 @@ int test_child(int (*run)(void *argument), void *argument)
     return WIFSIGNALED(status) ? 256 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Runs in the process that test_orphan_kill() kills; never returns. */
+/* Runs in the process that test_orphan_kill() kills; does not return. */
 static void be_parent(int (*run)(void *argument), void *argument, int said, int release)
 {
     char byte = 'n';
@@ -94,7 +94,7 @@ static void be_parent(int (*run)(void *argument), void *argument, int said, int 
     if (fork() == 0) {
         byte = 'y';
         (void)!write(said, &byte, 1);
-        (void)!read(release, &byte, 1); /* returns when the pipe is closed */
+        (void)!read(release, &byte, 1); /* until the pipe is closed */
         _exit(0);
     }
     for (;;) {

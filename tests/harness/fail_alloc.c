@@ -1,6 +1,5 @@
-/* fail_alloc.c: the wrappers that the linker inserts, a countdown, and a table of live blocks. Any
- * thread may call the wrappers; one lock guards the table. Only test_fail_every and test_fail_nth
- * arm the countdown, on the thread of the case. */
+/* fail_alloc.c: wrappers that the linker inserts, a countdown, and a table of live blocks. Any
+ * thread may call the wrappers; the thread of the case arms the countdown. */
 #include "tests/harness/fail_alloc.h"
 
 #include <errno.h>
@@ -48,16 +47,16 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*
 int __wrap_pthread_join(pthread_t thread, void **result);
 
 static _Atomic bool armed;
-/* the request that fails, counted from the next one, which is 1; 0: no request */
+/* the request that fails; the next request is 1; 0: none */
 static _Atomic unsigned left;
 static _Atomic unsigned requests;
-static _Atomic(const char *) failed; /* the request that failed; NULL: none yet */
+static _Atomic(const char *) failed; /* NULL: none yet */
 static _Atomic int64_t mapped_bytes;
 static _Atomic int threads;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uintptr_t table[TABLE_SLOTS]; /* live blocks that were allocated while armed; 0: free slot */
-static _Atomic unsigned alive; /* read without the lock, too; 0 means that the table is empty */
+static _Atomic unsigned alive;       /* entries of the table; also read without the lock */
 
 /* ---- the countdown and the table ---- */
 
@@ -92,7 +91,7 @@ static void *born(void *block)
     return block;
 }
 
-/* Blocks that were allocated earlier, or by a library, are not in the table and are ignored. */
+/* Ignores blocks that are not in the table. */
 static void dies(uintptr_t block)
 {
     if (block != 0 && alive > 0) {

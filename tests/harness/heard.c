@@ -1,4 +1,4 @@
-/* heard.c: keeps one text for all lines. A lock protects the text. */
+/* heard.c: keeps the lines in one text, which a lock protects. */
 #include "tests/harness/heard.h"
 
 #include <pthread.h>
@@ -9,7 +9,7 @@ static char text[1 << 16];
 static size_t text_bytes;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A line is dropped if there is no space for it. */
+/* Drops a line that does not fit. */
 static void keep(void *user, enum core_log_level level, const char *line)
 {
     (void)user;

@@ -1,20 +1,19 @@
-/* heard.h: captures log messages while a case listens. The sink is bound to the thread that
- * listens; threads that tide starts from it inherit the sink, and all may log at once. For programs
- * that link core/base. */
+/* heard.h: captures log messages while a case listens. The sink is bound to the listening thread;
+ * threads that tide starts from this thread inherit the sink. For programs that link core/base. */
 #ifndef TESTS_HARNESS_HEARD_H
 #define TESTS_HARNESS_HEARD_H
 
 #include "core/base/log.h"
 
-/* Drops earlier lines, and captures lines of this level and of more severe ones from now on. */
+/* Drops earlier lines, and captures later ones of this level or more severe. */
 void test_listen(enum core_log_level level);
 /* Stops capturing; the captured lines stay. */
 void test_listen_end(void);
 
-/* Returns the lines, each with its newline. Valid until the program ends; grows while threads
+/* Returns the lines, separated by newlines. Valid until the program ends; grows while threads
  * log. */
 const char *test_heard(void);
-/* Returns the number of lines that contain `part`; "": the number of all lines. */
+/* Returns the number of lines that contain `part`; "" counts all lines. */
 unsigned test_heard_lines(const char *part);
 
 #endif

@@ -1,4 +1,4 @@
-/* mount.c: creates a mount namespace once per program, then mounts in it. */
+/* mount.c: mounts in a mount namespace, created once per program. */
 #include "tests/harness/mount.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ bool test_mounts_begin(void)
     return state == HERE;
 }
 
-/* Makes an empty folder, or uses one that an earlier mount left. */
+/* Makes an empty folder, or uses that of an earlier mount. */
 static const char *make_place(const char *name)
 {
     const char *path = test_path(name);

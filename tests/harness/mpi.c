@@ -1,4 +1,4 @@
-/* mpi.c: see mpi.h. */
+/* mpi.c: finds mpirun and sets the environment of its processes. */
 #include "tests/harness/mpi.h"
 
 #include <stdio.h>
@@ -51,7 +51,7 @@ void test_mpich_begin(void)
     if (!have("mpich")) {
         test_skip("no MPICH");
     }
-    /* Under ThreadSanitizer, the hook of UCX in madvise would crash in a thread that ends. */
+    /* Under ThreadSanitizer, UCX's hook in madvise would crash in a thread that ends. */
     setenv("UCX_MEM_EVENTS", "no", 1);
     prepare();
 }

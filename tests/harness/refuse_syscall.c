@@ -1,4 +1,4 @@
-/* refuse_syscall.c: see refuse_syscall.h. */
+/* refuse_syscall.c: the wrapper of syscall(2), and its counter. */
 #include "tests/harness/refuse_syscall.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@ long __real_syscall(long number, ...);
 long __wrap_syscall(long number, ...);
 
 static long refused_number;
-static int refused_cause; /* 0: nothing is refused */
+static int refused_cause; /* 0: no call is refused */
 static unsigned refused_count;
 
 void test_refuse_syscall(long number, int cause)

@@ -1,4 +1,4 @@
-/* test.c: runs the cases of one program. A failed check leaves its case with a jump. */
+/* test.c: runs the cases of one program; a failed check leaves its case with a jump. */
 #include "tests/harness/test.h"
 
 #include <dirent.h>
@@ -17,21 +17,21 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A tmpfs is used if it has at least this much free space. */
+/* Free space of a tmpfs that is used. */
 enum { MEMORY_ROOM_BYTES = 256 << 20 };
 
-enum { LONG_CASE_SECONDS = 5 }; /* the time of a longer case is printed */
+enum { LONG_CASE_SECONDS = 5 }; /* longer cases print their time */
 
 enum verdict { PASSED, FAILED, SKIPPED };
 
 static jmp_buf leave_case;
 static char skip_reason[256];
 static char directory[256];
-static const char *in_memory; /* folder of a tmpfs for test_directory(); NULL: not requested */
+static const char *in_memory; /* folder of a tmpfs; NULL: not requested */
 static pid_t directory_owner;
 static pid_t runner; /* the process that runs the cases */
 
-/* Leaves the case with a jump. A child of the process that runs the cases ends instead. */
+/* Leaves the case with a jump; in a child process, ends the child. */
 static _Noreturn void leave(enum verdict verdict)
 {
     if (getpid() == runner) {
@@ -96,7 +96,7 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
     }
     int rc = rmdir(path);
     if (rc != 0 && errno == EBUSY && umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) == 0) {
-        rc = rmdir(path); /* a case ended early and left its file system (mount.h) */
+        rc = rmdir(path); /* a case left its file system mounted (mount.h) */
     }
     return rc;
 }
@@ -139,7 +139,7 @@ const char *test_directory(void)
     return directory;
 }
 
-/* A path that is kept in a list until the program ends, so that leak checkers do not report it. */
+/* A path, kept in a list so that leak checkers do not report it. */
 struct kept {
     struct kept *next; /* owned */
     char path[];
@@ -226,8 +226,7 @@ static enum verdict run_case(const struct test_case *one)
     }
 }
 
-/* nohup, and shells that start a command in the background, make programs ignore signals; tide
- * would inherit that from the test. */
+/* nohup and background shells make programs ignore signals; tide would inherit that. */
 static void signals_reset(void)
 {
     static const int ends[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};

@@ -1,13 +1,14 @@
-/* test.h: a test program is a table of named cases; it prints TAP and ends 0, or 1 if any failed.
+/* test.h: a test program is a table of named cases. It prints TAP; its exit status is 1 if a case
+ * failed, else 0.
  *
  *     // What the case proves, in its comment.
  *     static void adds(void) { check_int(1 + 1, ==, 2); }
  *     TEST_MAIN({"adds", adds})
  *
- * A check that fails prints file, line and the values and ends its case; the others still run. In
- * a child process it ends the child with the status TEST_CHILD_FAILED. A case that forks must fail
- * for that status; test_child() of child.h does.
- * `program NAME...` runs only the cases whose names contain one of the words. */
+ * A failed check prints file, line and values and ends its case. In a child process, a failed check
+ * ends the child with the status TEST_CHILD_FAILED; the parent must then fail the case, as
+ * test_child() of child.h does. `program NAME...` runs only the cases whose names contain one of
+ * the words. */
 #ifndef TESTS_HARNESS_TEST_H
 #define TESTS_HARNESS_TEST_H
 
@@ -23,23 +24,23 @@ struct test_case {
     void (*run)(void);
 };
 
-/* The exit status of a child in which a check failed, or which would have skipped its case. */
+/* The exit status of a child in which a check failed or which called test_skip(). */
 enum { TEST_CHILD_FAILED = 99 };
 
 int test_main(int argc, char **argv, const struct test_case *cases, size_t count);
 
-/* End the running case as failed or as skipped. Call them only on the thread that runs the case. */
+/* End the running case as failed or skipped. Call them on the thread of the case. */
 _Noreturn void test_fail(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 _Noreturn void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints a line as a TAP comment. */
 void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* TEST_SLOW is 1 in a build with AddressSanitizer, ThreadSanitizer or MemorySanitizer, in which
- * cases take much longer, and 0 in other builds. Loops over many random cases give both counts,
+/* TEST_SLOW is 1 in a build with AddressSanitizer, ThreadSanitizer or MemorySanitizer, else 0.
+ * Loops over random cases give two counts,
  *     for (int i = 0; i < TEST_COUNT(100000, 2000); i++)
- * and a case that proves nothing more under a sanitizer begins with
- * `if (TEST_SLOW) test_skip("...")`. */
+ * and a case that proves nothing more under a sanitizer begins with `if (TEST_SLOW)
+ * test_skip("...")`. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TEST_SLOW 1
 #elif defined(__has_feature)
@@ -54,9 +55,8 @@ void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #endif
 #define TEST_COUNT(plain, slow) (TEST_SLOW ? (slow) : (plain))
 
-/* TEST_RACES is 1 under ThreadSanitizer. A loop over combinations that run the same threads in the
- * same way then takes only every TEST_STRIDE(n)-th combination, and a case without threads is
- * skipped. */
+/* TEST_RACES is 1 under ThreadSanitizer. Loops over similar combinations then take only every
+ * TEST_STRIDE(n)-th one, and cases without threads are skipped. */
 #if defined(__SANITIZE_THREAD__)
 #define TEST_RACES 1
 #else
@@ -64,32 +64,28 @@ void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #endif
 #define TEST_STRIDE(n) (TEST_RACES ? (n) : 1)
 
-/* Returns whether the long forms are requested: by `./check --full`, or TIDE_TEST_FULL in the
- * environment. */
+/* Returns whether long forms are requested, by `./check --full` or TIDE_TEST_FULL. */
 bool test_full(void);
 
-/* Puts test_directory() in memory, if the system has a tmpfs with enough space. For tests that do
- * not depend on drives and make thousands of files. Call it before the first use of
- * test_directory(). */
+/* Puts test_directory() in memory if a tmpfs has enough space: for tests that make thousands of
+ * files. Call it before test_directory(). */
 void test_directory_in_memory(void);
-/* Returns the directory that the first call makes under TMPDIR (or /tmp). It is removed with its
- * contents when the program exits. */
+/* Returns a directory under TMPDIR (or /tmp), made by the first call and removed when the program
+ * exits. */
 const char *test_directory(void);
-/* Returns the path of `name` in test_directory(), whether it exists or not; valid until the program
- * ends. */
+/* Returns the path of `name` in test_directory(), valid until the program ends. The file need not
+ * exist. */
 const char *test_path(const char *name);
-/* Writes `bytes` bytes to `name` in test_directory() and returns the path, valid until the program
- * ends. */
+/* Writes a file in test_directory() and returns its path, valid until the program ends. */
 const char *test_file(const char *name, const void *text, size_t bytes);
-/* Returns the number of entries of a folder, hidden ones included. */
+/* Returns the number of entries of a folder, including hidden ones. */
 size_t test_entries(const char *path);
-/* Returns a random number below `below`, which is at most 2^31, and advances *state, which the
- * caller has set to a seed. */
+/* Returns a random number below `below`, at most 2^31, and advances *state, initially a seed. */
 uint64_t test_random(uint64_t *state, uint64_t below);
-/* Limits the size of files that this process writes, as a full drive does; UINT64_MAX: no limit.
- * From the first call on, writes beyond a limit fail with EFBIG instead of ending the process. */
+/* Limits the size of files that this process writes; UINT64_MAX: no limit. From the first call on,
+ * writes beyond a limit fail with EFBIG and do not end the process. */
 void test_limit_files(uint64_t bytes);
-/* Returns the folder `tests` of the checkout: TIDE_TEST_ROOT, or else "tests". */
+/* Returns the folder `tests` of the checkout: TIDE_TEST_ROOT, or "tests". */
 const char *test_root(void);
 
 #define TEST_MAIN(...)                                                                             \

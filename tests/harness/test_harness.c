@@ -1,5 +1,5 @@
-/* Proves that a test program leaves no mount behind, even if it is killed, and removes its
- * directory when it exits; and that a check in a child process can fail the case. */
+/* Tests of the harness: mounts and directories are removed, and a check in a child can fail the
+ * case. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 
 enum { NO_MOUNT = 77, PATH_BYTES = 4096 };
 
-/* Returns whether this process sees a mount below our directory. */
+/* Returns whether this process sees a mount below test_directory(). */
 static bool is_mounted(void)
 {
     static char mounts[1 << 18];
@@ -42,7 +42,7 @@ static int die_mounted(void *argument)
     return 2;
 }
 
-/* A program that is killed leaves no mount, and the folder of the mount can be removed. */
+/* A killed program leaves no mount. */
 static void killed_programs_leave_no_mount(void)
 {
     const char *place = test_path("killed");
@@ -55,8 +55,7 @@ static void killed_programs_leave_no_mount(void)
     check_int(rmdir(place), ==, 0);
 }
 
-/* Runs in a child that exits normally, while its file system is mounted and a file in it is
- * open. */
+/* Exits normally with a mounted file system and an open file in it. */
 static int leave_mounted(void *argument)
 {
     char *directory = argument; /* shared with the parent */
@@ -68,8 +67,8 @@ static int leave_mounted(void *argument)
     exit(fd >= 0 ? 0 : 1);
 }
 
-/* A program that exits while a file system is mounted in its directory removes the whole directory.
- * This case is the first one, so that the child makes a separate directory. */
+/* A program that exits with a mounted file system removes its directory. This is the first case, so
+ * that the child makes its own directory. */
 static void directories_go_with_what_is_mounted(void)
 {
     char *directory = mmap(NULL, PATH_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
@@ -99,7 +98,7 @@ static int skip_case(void *argument)
     test_skip("in a child");
 }
 
-/* This case does not check the result of test_child. */
+/* Ignores the result of test_child(). */
 static void has_child_that_fails(void)
 {
     test_child(fail_check, NULL);
@@ -126,8 +125,8 @@ static int run_program(void *argument)
     return test_main(1, words, cases, sizeof cases / sizeof cases[0]);
 }
 
-/* A failed check in a child and a skip in a child end the child and fail the case; the following
- * cases run once. */
+/* A failed check or a skip in a child ends the child and fails the case; the next cases run
+ * once. */
 static void a_check_in_a_child_fails_the_case(void)
 {
     const char *path = test_path("tap");

@@ -1,4 +1,4 @@
-/* torchrun.c: see torchrun.h. */
+/* torchrun.c: starts the processes, collects their output and ends them. */
 #include "tests/harness/torchrun.h"
 
 #include <arpa/inet.h>
@@ -54,8 +54,8 @@ static int code_of(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Waits for all processes while reading their output. Kills the others some seconds after one has
- * failed, and all at the limit. Returns the status of the first that failed, or 0. */
+/* Waits for the processes while reading their output. Kills the others some seconds after a
+ * failure, or at the limit. Returns the status of the first failed one, or 0. */
 static int wait_all(pid_t *pids, unsigned world, int from, char *text, size_t bytes)
 {
     size_t length = 0;

@@ -1,4 +1,4 @@
-/* torchrun.h: starts processes with the environment that torchrun's agent gives them. */
+/* torchrun.h: starts processes with the environment of torchrun's agent. */
 #ifndef TESTS_HARNESS_TORCHRUN_H
 #define TESTS_HARNESS_TORCHRUN_H
 
@@ -8,10 +8,9 @@
 unsigned test_port_free(void);
 
 /* Starts `world` processes, at most 8, of a shell command. They meet at a free port of 127.0.0.1,
- * or of `address`. When one process has failed, the others get some seconds to end, as the agent
- * gives them, and are then killed. After two minutes all are killed. Writes the output of all to
- * `text`. Returns the exit status of the first process that failed (128 and more: a signal ended
- * it), or 0. */
+ * or of `address`. Some seconds after a failure, or after two minutes, the remaining ones are
+ * killed. Writes their output to `text`. Returns the exit status of the first failed process (128 +
+ * the signal that ended it), or 0. */
 int test_torchrun(const char *command, unsigned world, const char *address, char *text,
                   size_t bytes);
 

@@ -1,6 +1,6 @@
-/* wrap.h: functions that replace calls of the system in programs linked with -Wl,--wrap=NAME. A
- * file that uses them first defines bool due(void), which sets errno and returns true if the call
- * must fail. The wrapper then returns `failed` instead of making the call. */
+/* wrap.h: wrappers of system calls, for programs linked with -Wl,--wrap=NAME. A file first defines
+ * bool due(void), which sets errno and returns true if the call must fail; the wrapper then returns
+ * `failed`. */
 #ifndef TESTS_HARNESS_WRAP_H
 #define TESTS_HARNESS_WRAP_H
 
@@ -14,7 +14,7 @@
         return due() ? (failed) : __real_##name arguments;                                         \
     }
 
-/* The mode is passed on even if the caller gives none; the system reads it only with O_CREAT. */
+/* Passes a mode even if the caller gives none; the system reads it only with O_CREAT. */
 #define WRAP_OPEN(name)                                                                            \
     WRAP(int, name, -1, (const char *path, int flags, mode_t mode), (path, flags, mode))
 #define WRAP_OPENAT(name)                                                                          \

@@ -48,7 +48,7 @@ uint64_t machine_take(const struct machine *machine, uint32_t buffer, uint64_t o
         plan_buffer(machine->plan, buffer)->name);
 }
 
-/* Copies every number of a range to the same place of another range. */
+/* Copies the numbers of a range to another range. */
 static void copy_range(struct machine *machine, uint32_t from, uint64_t from_offset, uint32_t to,
                        uint64_t to_offset, uint64_t bytes)
 {
@@ -151,14 +151,13 @@ struct machine_cells machine_part(const struct machine *machine, uint32_t block)
 
 /* ---- rows ---- */
 
-/* Returns the number of updates that a block's weights had before the step that computes with
- * them. */
+/* Returns the number of updates of a block's weights before a step. */
 static uint32_t updates_before(const struct machine *machine, uint32_t block, uint32_t step)
 {
     return machine->input->blocks[block].trained ? step : 0;
 }
 
-/* Returns the value that a frozen block's rows must have for a micro-batch. */
+/* Returns the value that a frozen block's rows have for a micro-batch. */
 static uint64_t rows_value(const struct machine *machine, const struct plan_command *command)
 {
     uint64_t digest = 0;
@@ -169,7 +168,7 @@ static uint64_t rows_value(const struct machine *machine, const struct plan_comm
     return truth_mix(digest, command->micro);
 }
 
-/* Copies the rows of a micro-batch from all of the block's weights. */
+/* Copies a micro-batch's rows from the block's weights. */
 static void bring_rows(struct machine *machine, const struct plan_command *command)
 {
     const struct plan_block_layout *where = &machine->plan->layout->blocks[command->block];
@@ -185,7 +184,7 @@ static void bring_rows(struct machine *machine, const struct plan_command *comma
 
 /* ---- stored weights ---- */
 
-/* Computes the weights of a section: each of its ranges, which are cells, becomes one cell. */
+/* Computes the weights of a section: one cell per range. */
 static void expand_section(struct machine *machine, const struct plan_command *command)
 {
     const uint32_t block = command->block;
@@ -210,7 +209,7 @@ static void expand_section(struct machine *machine, const struct plan_command *c
     }
 }
 
-/* Computes weights from stored ones, whose cells have the values of the first cells of weights. */
+/* Computes weights from stored ones, which have the values of the first cells. */
 static void expand(struct machine *machine, const struct plan_command *command)
 {
     const uint32_t block = command->block;
@@ -231,7 +230,6 @@ static void expand(struct machine *machine, const struct plan_command *command)
     }
 }
 
-/* Computes weights from packed ones. */
 static void expand_packed(struct machine *machine, const struct plan_command *command)
 {
     const uint32_t block = command->block;
@@ -291,9 +289,8 @@ static void clobber_scratch(struct machine *machine, const struct plan_command *
     put_whole(machine, command, PLAN_AS_SCRATCH, 0xdead);
 }
 
-/* Checks the weights of a command's section, and that the scratch still has the value that the
- * previous section left. Returns whether the section is the last one, which gives the result of the
- * whole command. */
+/* Checks the weights of a command's section, and the scratch that the previous section left.
+ * Returns whether the section is the last one, which gives the result of the command. */
 static bool do_section(struct machine *machine, const struct plan_command *command, uint32_t step)
 {
     const struct plan_block_shape *shape = &machine->input->blocks[command->block];
@@ -347,7 +344,7 @@ static void forward(struct machine *machine, const struct plan_command *command,
     }
 }
 
-/* Adds to a cell or stores into it, as the operand's access says; returns the cell's new value. */
+/* Adds to a cell or stores into it, as the operand's access says; returns the new value. */
 static uint64_t add_cell(struct machine *machine, const struct plan_operand *operand,
                          uint32_t block, uint64_t cell, uint64_t width, uint64_t value)
 {
@@ -387,7 +384,7 @@ static void leave_gradients(struct machine *machine, const struct plan_command *
     }
 }
 
-/* Stores the gradient that the application would submit. */
+/* Stores the gradient of the application. */
 static void submit(struct machine *machine, const struct plan_command *command, uint32_t step)
 {
     const uint32_t block = command->block;
@@ -425,7 +422,7 @@ static void backward(struct machine *machine, const struct plan_command *command
     leave_gradients(machine, command, digest);
 }
 
-/* Adds the gradients of the two uses of a shared parameter. */
+/* Adds the gradients of a shared parameter's two uses. */
 static void round_shared(struct machine *machine, const struct plan_command *command)
 {
     const struct plan_operand *shared = machine_need(command, PLAN_AS_SHARED_SUM);
@@ -586,7 +583,7 @@ struct plan_command machine_resolve(const struct machine *machine,
     return resolved;
 }
 
-/* Copies the current generation before an update that writes the other one. */
+/* Copies the current generation before an update writes the other one. */
 static void bring(struct machine *machine, const struct plan_command *from,
                   const struct plan_command *to)
 {
@@ -599,8 +596,8 @@ static void bring(struct machine *machine, const struct plan_command *from,
     }
 }
 
-/* Decides a guess when its norm is known: the generation that was written ahead becomes the current
- * one, or is discarded. */
+/* Decides a guess when its norm is known: the generation written ahead becomes current or is
+ * discarded. */
 static void decide(struct machine *machine, uint32_t step)
 {
     bool stands = !truth_by_norm(machine->truth, step);

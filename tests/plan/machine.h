@@ -1,9 +1,7 @@
-/* machine.h: runs tapes with numbers in place of tensors, and knows the results that they must
- * have. A cell (64 Ki elements) of weights, states and gradients is one number; so is an
- * activation. Like the engine, it interprets commands only by the roles of their operands. What a
- * command reads must have been written to the same place with the same size. Every update is
- * compared with a reference that has no buffers, no chunks and no order. Several ranks are several
- * machines. */
+/* machine.h: runs tapes with numbers in place of tensors. One number is a cell (64 Ki elements) of
+ * weights, states or gradients, or an activation. Commands are interpreted by the roles of their
+ * operands. A read needs an earlier write of the same place and size. Updates are compared with a
+ * reference without buffers, chunks and order. Several ranks are several machines. */
 #ifndef TESTS_PLAN_MACHINE_H
 #define TESTS_PLAN_MACHINE_H
 
@@ -14,19 +12,19 @@ struct machine_truth;
 
 enum { MACHINE_STEPS_MAX = 4, MACHINE_RANKS_MAX = 4 };
 
-/* Returns the results of training with the input's shapes, formats and ranks. If bit s of `by_norm`
- * is set, the update of step s needs its norm, so a guess in that step is wrong. */
+/* Returns the results of training with the input's shapes, formats and ranks. Bit s of `by_norm`:
+ * the update of step s needs its norm, so a guess is wrong. */
 struct machine_truth *machine_truth_create(const struct plan_input *input, uint32_t by_norm);
 void machine_truth_destroy(struct machine_truth *truth);
 
 /* Creates a machine whose weights and states are where the plan keeps them before the first step.
- * All arguments are borrowed. */
+ * Borrows its arguments. */
 struct machine *machine_create(const struct plan_input *input, const struct plan *plan,
                                const struct machine_truth *truth);
 void machine_destroy(struct machine *machine);
 
-/* Runs a command. `step` is the number of the training step of its tape. For a drain it is that of
- * the last step; for an evaluation it is any later one. */
+/* Runs a command. `step` is the training step of its tape; for a drain, the last step; for an
+ * evaluation, any later one. */
 void machine_do(struct machine *machine, const struct plan_command *command, enum plan_kind kind,
                 uint32_t step);
 

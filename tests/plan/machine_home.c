@@ -1,5 +1,4 @@
-/* machine_home.c: fills the permanent places of weights and states before training, and checks them
- * afterwards. */
+/* machine_home.c: fills and checks the permanent places of weights and states. */
 #include <stdlib.h>
 
 #include "core/base/size.h"
@@ -7,8 +6,7 @@
 #include "tests/plan/machine_parts.h"
 #include "tests/plan/truth.h"
 
-/* A place of a cell of weights or states that this rank keeps. visit_all() calls a function for
- * each of them. */
+/* A place of a cell of weights or states that this rank keeps. */
 struct home {
     uint32_t buffer;
     uint64_t offset;
@@ -51,8 +49,8 @@ static void visit_chunks(struct machine *machine, uint32_t block, bool is_state,
             home.buffer = places[p];
             home.offset = at.offset;
             home.bytes = at.bytes;
-            /* If weights are also in DEVICE, the copy in HOST is current only for the cells that
-             * this rank updates. */
+            /* If weights are also in DEVICE, the copy in HOST is current only for cells that this
+             * rank updates. */
             struct machine_cells own = machine_part(machine, block);
             bool kept = p == 0 || places[0] == PLAN_NONE ||
                         (home.cell >= own.first && home.cell < own.end);

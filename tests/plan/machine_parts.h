@@ -1,4 +1,4 @@
-/* machine_parts.h: declarations that the files of the machine share; private to machine*.c. */
+/* machine_parts.h: declarations that machine*.c share. */
 #ifndef TESTS_PLAN_MACHINE_PARTS_H
 #define TESTS_PLAN_MACHINE_PARTS_H
 
@@ -20,7 +20,7 @@ struct memory {
     uint32_t room;
 };
 
-/* Whether the norm of a step has confirmed the update that was made ahead of it. */
+/* Whether the norm has confirmed the update made ahead of it. */
 enum machine_word { MACHINE_UNSAID, MACHINE_STANDS, MACHINE_FALLS };
 
 struct machine {
@@ -32,8 +32,8 @@ struct machine {
     const struct plan_command *now;
 };
 
-/* Returns the command with the buffers that it really uses: a command ahead of its norm writes to
- * the other generation, until that one becomes the current one. */
+/* Returns the command with its real buffers: a command ahead of its norm uses the other generation
+ * until that generation is current. */
 struct plan_command machine_resolve(const struct machine *machine,
                                     const struct plan_command *command, uint32_t step);
 
@@ -55,16 +55,15 @@ void machine_put(struct machine *machine, uint32_t buffer, uint64_t offset, uint
 uint64_t machine_take(const struct machine *machine, uint32_t buffer, uint64_t offset,
                       uint64_t bytes);
 
-/* Returns the place of a cell of an array of `width` bytes per element whose element `first` is at
- * offset `base`. */
+/* Returns the place of a cell in an array of `width` bytes per element; element `first` is at
+ * `base`. */
 struct machine_cell machine_cell_at(const struct machine *machine, uint32_t block, uint64_t cell,
                                     uint64_t base, uint64_t first, uint64_t width);
 
-/* Returns the place of a cell of a block's weights as they are kept. */
+/* Returns the place of a cell of a block's weights in the form that is kept. */
 struct machine_cell machine_kept_cell_at(const struct machine *machine, uint32_t block,
                                          uint64_t cell, uint64_t base, uint64_t first);
 
-/* Returns the place of a cell of a block's packed weights. */
 struct machine_cell machine_packed_cell_at(const struct machine *machine, uint32_t block,
                                            uint64_t cell, uint64_t base);
 

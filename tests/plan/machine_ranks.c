@@ -31,7 +31,7 @@ static void gather(struct machine *const *machines, uint32_t world,
     }
 }
 
-/* Copies within each group the weights that the first gather of the step brought. */
+/* Copies within a group the weights that the step's first gather brought. */
 static void gather_copies(struct machine *const *machines, uint32_t world,
                           const struct plan_command *const *commands)
 {
@@ -59,7 +59,6 @@ static void gather_copies(struct machine *const *machines, uint32_t world,
     }
 }
 
-/* Overwrites the codes of a cell. */
 static void put_codes(struct machine *machine, const struct plan_operand *codes, uint32_t block,
                       uint64_t cell)
 {
@@ -71,7 +70,7 @@ static void put_codes(struct machine *machine, const struct plan_operand *codes,
     machine_put(machine, codes->buffer, codes->offset + at, bytes, 0xc0de);
 }
 
-/* Computes all sums first, because in place they overwrite the terms. */
+/* Computes the sums first, because in place they overwrite the terms. */
 static void reduce_gradient(struct machine *const *machines, uint32_t world,
                             const struct plan_command *const *commands)
 {
@@ -106,7 +105,7 @@ static void reduce_gradient(struct machine *const *machines, uint32_t world,
     }
 }
 
-/* Each rank has written only its tiles; the other tiles still have their initial value, zero. */
+/* A rank has written only its tiles; the others are zero. */
 static void reduce_tiles(struct machine *const *machines, uint32_t world,
                          const struct plan_command *const *commands)
 {
@@ -124,7 +123,7 @@ static void reduce_tiles(struct machine *const *machines, uint32_t world,
     }
 }
 
-/* Receives pages of the block from the ranks whose shards have them. */
+/* Receives pages of a block from the ranks whose shards have them. */
 static void gather_pages(struct machine *const *machines, uint32_t world,
                          const struct plan_command *const *commands)
 {

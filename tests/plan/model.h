@@ -1,7 +1,7 @@
-/* model.h: memory as tapes see it, for tests that run tapes in many orders. A buffer is cut at
- * every border of any operand; each piece holds one version. A write stores the number of its
- * command; a read must find the number that program order gives. No access is atomic: if commands
- * run on threads, only the edges order them, and TSan checks that. */
+/* model.h: memory as tapes see it, for tests that run tapes in many orders. Operands' borders cut a
+ * buffer into pieces; a piece holds one version. A write stores the command's number; a read must
+ * find the number that program order gives. No access is atomic, so TSan checks that edges order
+ * the threads. */
 #ifndef TESTS_PLAN_MODEL_H
 #define TESTS_PLAN_MODEL_H
 
@@ -16,14 +16,14 @@ struct model {
     uint32_t **versions;
 };
 
-/* Sets the remaining members; the caller has set plan, tapes and tape_count. */
+/* Sets the remaining members; the caller sets plan, tapes and tape_count. */
 void model_init(struct model *model);
 void model_fini(struct model *model);
 
 /* Runs a command; returns a digest of the versions that it read. */
 uint64_t model_run(struct model *model, const struct plan_command *command, uint32_t number);
 
-/* Returns the number of a tape's first command, counted from 1 over all tapes. */
+/* Returns the number of a tape's first command; numbers begin at 1 and continue over the tapes. */
 uint32_t model_first_number(const struct model *model, uint32_t tape);
 
 #endif

@@ -1,4 +1,4 @@
-/* order.c: checks edges against the progress of each queue. */
+/* order.c: checks edges against the progress of the queues. */
 #include "tests/plan/order.h"
 
 #include <string.h>

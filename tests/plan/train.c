@@ -1,5 +1,4 @@
-/* train.c: trains one rank or several on machines, with the sequences of tapes and the variants
- * that tests use. */
+/* train.c: trains ranks on machines, with the tests' sequences of tapes and variants. */
 #include "tests/plan/train.h"
 
 #include <stdlib.h>
@@ -45,8 +44,8 @@ static void do_one(struct ranks *ranks, uint32_t rank, int queue)
     order_done(order, queue);
 }
 
-/* Runs the next collective if every rank has reached it, or a join, which belongs to one rank.
- * Returns whether a command ran. */
+/* Runs a join of one rank, or the next collective if every rank has reached it. Returns whether a
+ * command ran. */
 static bool do_together(struct ranks *ranks)
 {
     const struct plan_command *commands[MACHINE_RANKS_MAX] = {NULL};
@@ -181,8 +180,7 @@ void train_as_timed(const struct world *world, bool drained, int seeds)
                    seeds);
 }
 
-/* Rows with right and wrong guesses after each other, after steps that defer, and before everything
- * that can follow. */
+/* Rows with right and wrong guesses, after and before other kinds of steps. */
 static const struct train_row guessed[] = {
     {{PLAN_GUESS, PLAN_GUESS, PLAN_EVAL, PLAN_GUESS}, 4, 0},
     {{PLAN_GUESS, PLAN_GUESS_NEXT, PLAN_FIRST, PLAN_NEXT, PLAN_DRAIN}, 5, 1},

@@ -1,4 +1,4 @@
-/* train.h: trains one rank or several on machines, in orders that the edges allow. */
+/* train.h: trains ranks on machines, in orders that the edges allow. */
 #ifndef TESTS_PLAN_TRAIN_H
 #define TESTS_PLAN_TRAIN_H
 
@@ -15,17 +15,16 @@ extern const struct train_row train_drained, train_evaluated, train_inside;
 /* Returns the i-th row that a plan with this timing can run. */
 const struct train_row *train_row_for(enum plan_timing timing, uint64_t i);
 
-/* Makes the world of this number; each number of a long sequence has other wishes. */
+/* Makes the world of this number, with its own wishes. */
 void train_vary(struct world *world, uint64_t number);
 /* Freezes the layers and stores them in fewer bits. With `some`, every third layer is trained and
  * borrows a stored data block. */
 void train_store_blocks(struct world *world, bool some);
 
-/* Trains all ranks of the world in as many orders as there are seeds, and checks weights and
- * states. */
+/* Trains all ranks in as many orders as there are seeds; checks weights and states. */
 void train_machines(const struct world *world, const struct train_row *row, int seeds);
-/* Trains with the row train_inside if the world wishes for updates inside the backward pass,
- * otherwise with train_drained or train_evaluated. */
+/* Trains with train_inside if the world wishes updates inside the backward pass, else with
+ * train_drained or train_evaluated. */
 void train_as_timed(const struct world *world, bool drained, int seeds);
 
 #endif

@@ -14,7 +14,7 @@ struct machine_truth {
     uint32_t by_norm;
     struct truth_cell cells[MACHINE_STEPS_MAX + 1][BLOCKS_MAX][CELLS_MAX];
     uint64_t gradients[MACHINE_STEPS_MAX][BLOCKS_MAX][CELLS_MAX];
-    uint64_t own[BLOCKS_MAX][CELLS_MAX]; /* sums of one rank */
+    uint64_t own[BLOCKS_MAX][CELLS_MAX]; /* of one rank */
 };
 
 uint64_t truth_mix(uint64_t a, uint64_t b)
@@ -95,7 +95,7 @@ static uint64_t weights_digest(const struct machine_truth *truth, uint32_t step,
     return digest;
 }
 
-/* Adds the gradients of a micro-batch to those of its rank. */
+/* Adds a micro-batch's gradients to those of its rank. */
 static void micro_batch(struct machine_truth *truth, uint32_t step, uint32_t rank, uint32_t micro)
 {
     const struct plan_input *input = truth->input;

@@ -38,7 +38,7 @@ static int pass(struct plain *plain, const struct model_steps *steps, enum model
                                   : model_run_all(plain->queue, steps, which, binding);
 }
 
-/* The micro-batch of a gradient, and whether it is the first or the last one of the step. */
+/* A micro-batch, and whether it is the first or last one of the step. */
 struct turn {
     unsigned micro;
     bool first;
@@ -59,8 +59,8 @@ static struct kern_grad own_grad(const struct plain *plain, unsigned index, cons
     return grad;
 }
 
-/* A tied table has two uses. With one micro-batch, the embedding adds to the head's sum and rounds
- * it at once. With several, each use has a separate sum, and add_tied follows. */
+/* A tied table has two uses. With one micro-batch, the embedding adds to the head's sum and rounds;
+ * with several, each use has its own sum, and add_tied() follows. */
 static void tie_grads(const struct plain *plain, unsigned index, const struct turn *turn,
                       struct model_binding *binding)
 {
@@ -126,9 +126,8 @@ static void bind(const struct plain *plain, unsigned index, const struct turn *t
     binding->base[MODEL_BASE_STREAM] = model_stream_of(index, turn->micro);
 }
 
-/* Copies rows into the device's memory while the queue is idle. With pairs, the rows of each pair
- * are put together, once for the policy and once for the reference. Returns the targets, which are
- * tokens, or pairs that count; -EINVAL if a pair is too long. */
+/* Copies rows into the device's memory while the queue is idle; rows of pairs twice, for policy and
+ * reference. Returns the targets (tokens or pairs), or -EINVAL if a pair is too long. */
 static int64_t place_inputs(struct plain *plain, const struct model_batch *batch,
                             struct model_binding *binding)
 {

@@ -1,4 +1,4 @@
-/* plain.c: creates the reference trainer, owns its memory, loads and saves its weights. */
+/* plain.c: creates the reference trainer, owns its memory, loads and saves weights. */
 #include "tests/reference/plain.h"
 
 #include <errno.h>
@@ -158,7 +158,7 @@ static int make_angles(struct plain *plain)
     return kern_rope_build(&config->rope, config->length_max, length, cosines, sines);
 }
 
-/* Creates the optimizer of a block, whose runs belong to group 0 (decay) or 1 (no decay). */
+/* The optimizer's groups are 0 (decay) and 1 (no decay). */
 static int make_adam(struct plain *plain, unsigned index)
 {
     const struct block *block = &plain->model->flat->list[index];
@@ -288,7 +288,7 @@ void plain_destroy(struct plain *plain)
 
 /* ---- files ---- */
 
-/* Loads the low halves of the masters of adapters, whose files have fp32. */
+/* Loads the low halves of the masters of adapters, which files keep in fp32. */
 static int load_low_halves(const struct model_block *block, const struct model_files *files,
                            uint16_t *low)
 {
@@ -330,7 +330,7 @@ int plain_load(struct plain *plain, const struct model_files *files)
             memset(zeros[i]->memory, 0, zeros[i]->bytes);
         }
     }
-    /* Padding belongs to no parameter, so no op writes its gradient. */
+    /* No op writes the gradient of padding. */
     memset(plain->grads.memory, 0, plain->grads.bytes);
     plain->steps = 0;
     for (unsigned i = 0; i < plain->model->block_count; i++) {

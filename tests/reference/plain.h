@@ -1,13 +1,13 @@
-/* plain.h: a training step over a model that is wholly in the memory of the device: forward,
- * backward, norm, clip, update. It moves nothing and overlaps nothing. The engine is compared with
- * it bit for bit, so it follows the numerics contract:
- *   - the fp32 weight gradient of each micro-batch starts from zero; micro-batches are added in
- *     order, and the sum is rounded once
- *   - a tied table has one sum for each use; head and embedding are added at the end, in this order
+/* plain.h: a training step over a model that is wholly in the device's memory: forward, backward,
+ * norm, clip, update, without overlap. The engine must give its bits, so it follows the numerics
+ * contract:
+ *   - fp32 weight gradients of a micro-batch start from zero; micro-batches are added in order, and
+ *     the sum is rounded once
+ *   - a tied table has one sum per use; head and embedding are added at the end, in this order
  *   - the norm is that of the rounded gradients, in tiles of CORE_UPDATE_TILE elements that begin
  *     with each block, added in the order of blocks
- *   - each block is an array of cpu_adam with the number of the block
- * The device's memory must be visible to the host. One thread calls; the device's queue works. */
+ *   - a block is an array of cpu_adam with the block's number
+ * The host must see the device's memory. One thread calls. */
 #ifndef TESTS_REFERENCE_PLAIN_H
 #define TESTS_REFERENCE_PLAIN_H
 
@@ -24,21 +24,21 @@ struct dev_device;
 struct plain;
 
 struct plain_options {
-    struct model_shape shape; /* shape of one micro-batch */
+    struct model_shape shape; /* of one micro-batch */
     unsigned micro_batches;   /* per step; 0: 1 */
-    bool recompute;           /* recompute activations instead of keeping them */
-    bool decay_all;           /* weight decay also for norms and biases */
+    bool recompute;           /* instead of keeping activations */
+    bool decay_all;           /* also norms and biases */
     unsigned threads;         /* 0: one per processor */
     enum core_update_rule rule;
     struct adam_group group;            /* `decay` applies only to parameters that decay */
     double clip;                        /* maximum of the norm; 0: none */
     double loss_scale;                  /* with fp16; 0: 1 */
-    bool profile;                       /* time each op (slower: one op at a time) */
+    bool profile;                       /* time each op (slower) */
     const struct kern_options *kernels; /* borrowed by create; NULL: defaults */
 };
 
 struct plain_result {
-    double loss;             /* mean over the targets of the step */
+    double loss;             /* mean over the step's targets */
     double grad_norm;        /* before clipping */
     int64_t targets;         /* tokens, or pairs */
     double chosen, rejected; /* mean rewards of pairs */
@@ -46,25 +46,24 @@ struct plain_result {
     bool skipped;            /* fp16: the norm was not finite */
 };
 
-/* `model` and `device` are borrowed; no queue of the device may exist yet. Returns -ENOTSUP if the
- * host does not see the device's memory, and -ENOMEM if the device's budget is too small. */
+/* Borrows `model` and `device`; no queue of the device may exist yet. Returns -ENOTSUP if the host
+ * does not see the device's memory, and -ENOMEM if the device's budget is too small. */
 int plain_create(const struct model *model, struct dev_device *device,
                  const struct plain_options *options, struct plain **out);
 void plain_destroy(struct plain *plain);
 
-/* Reads all weights, sets moments to zero and counts steps from 0 again. Call model_files_check
- * first. */
+/* Reads weights, zeroes moments and the count of steps. Call model_files_check first. */
 int plain_load(struct plain *plain, const struct model_files *files);
-/* Writes the working weights as a model folder; the weights have the type of the shape, whatever
- * options->type is. */
+/* Writes the working weights as a model folder, in the type of the shape; options->type is
+ * ignored. */
 int plain_save(struct plain *plain, const struct model_save_options *options);
 
-/* Takes the next step with this learning rate and these micro-batches ([micro_batches], of the
- * shape). If the norm is not finite, the weights stay: in fp16 out->skipped is set; in bf16 and
- * fp32 the result is -EDOM with a message that names a block. */
+/* Takes a step with [micro_batches] micro-batches of the shape. If the norm is not finite, the
+ * weights stay: fp16 sets out->skipped; bf16 and fp32 return -EDOM with a message that names a
+ * block. */
 int plain_step(struct plain *plain, const struct model_batch *batches, double lr,
                struct plain_result *out);
-/* Runs the first half of a step: gradients and loss without the update. */
+/* Computes gradients and loss without the update. */
 int plain_backward(struct plain *plain, const struct model_batch *batches,
                    struct plain_result *out);
 /* Computes the loss of one micro-batch without gradients. */
@@ -72,20 +71,20 @@ int plain_evaluate(struct plain *plain, const struct model_batch *batch, struct 
 /* Writes logits [tokens][vocab] in the type of the shape. */
 int plain_logits(struct plain *plain, const struct model_batch *batch, void *out);
 
-/* Returns flat arrays of a block, borrowed: working weights and, after a backward pass, gradients,
- * both of the shape's type. */
+/* Return a block's flat arrays, borrowed, of the shape's type: working weights, and gradients of
+ * the last backward pass. */
 const void *plain_weights(const struct plain *plain, unsigned block);
 const void *plain_grads(const struct plain *plain, unsigned block);
-/* Returns everything of a block that an update reads and writes; the window is the whole array. */
+/* Returns the arrays that an update of a block reads and writes; the window is the whole array. */
 struct adam_arrays plain_arrays(const struct plain *plain, unsigned block);
 
-/* The bytes allocated on the device, by purpose. */
+/* Bytes allocated on the device. */
 struct plain_bytes {
     uint64_t weights;
-    uint64_t states; /* fp32 masters (fp16) or their low halves (bf16), and moments */
+    uint64_t states; /* moments, and fp32 masters (fp16) or their low halves (bf16) */
     uint64_t grads;
     uint64_t activations; /* boundary, kept, temporary, scratch of the queue */
-    uint64_t inputs;      /* with the angles and losses */
+    uint64_t inputs;      /* with angles and losses */
     uint64_t total;
 };
 struct plain_bytes plain_memory(const struct plain *plain);
@@ -96,10 +95,9 @@ struct plain_time {
     double flops;
 };
 
-/* Returns how often an op was launched and how long its launches took (options.profile). */
+/* Returns the number and time of an op's launches (options.profile). */
 struct plain_time plain_op_time(const struct plain *plain, enum kern_op op);
-/* Returns the nanoseconds that norms and updates took in all steps, except skipped and failed
- * ones. */
+/* Returns the nanoseconds of norms and updates in steps that neither were skipped nor failed. */
 int64_t plain_update_ns(const struct plain *plain);
 
 #endif

@@ -1,4 +1,4 @@
-/* update.c: the update of the reference trainer: norm, clip factor, one pass of cpu_adam. */
+/* update.c: the update of the reference trainer: norm, clip factor, cpu_adam. */
 #include <errno.h>
 #include <math.h>
 
@@ -6,7 +6,7 @@
 #include "core/base/err.h"
 #include "tests/reference/parts.h"
 
-/* Keeps the factor below one if the norm equals the limit, as PyTorch and DeepSpeed do. */
+/* Keeps the factor below one if the norm equals the limit, like PyTorch and DeepSpeed. */
 static const double clip_epsilon = 1e-6;
 
 static int take_norm(struct plain *plain, double *norm)
@@ -34,7 +34,7 @@ static int take_norm(struct plain *plain, double *norm)
     return 0;
 }
 
-/* Returns the name of the last block with a gradient that is not finite. */
+/* Returns the name of a block with a gradient that is not finite. */
 static const char *bad_block(const struct plain *plain)
 {
     uint64_t bad = adam_norm_bad_tile(plain->tile_sums, plain->tile_count);
