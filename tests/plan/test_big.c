@@ -1,6 +1,5 @@
-/* Proves that plans of large models fit into small memory, that their predicted steps are near the
- * limits of their machines, and that many small blocks take little more of the store than their
- * bytes. */
+/* Tests plans of large models: they fit into small memory, and predicted steps are near the
+ * machines' limits. */
 #include <stdlib.h>
 
 #include "core/base/err.h"
@@ -84,7 +83,6 @@ static struct plan_input input_of(const struct big *big, const struct plan_block
                                          .shared_cores = true}};
 }
 
-/* The work of the processor and of the drive in one part of a step. */
 struct load {
     double cores;
     double drive;
@@ -95,8 +93,8 @@ static double longer(const struct load *load)
     return load->cores > load->drive ? load->cores : load->drive;
 }
 
-/* Returns a lower bound of the step's time. If updates are deferred, the step has two parts:
- * forward with the updates, and backward. */
+/* Returns a lower bound of the step's time. A step with deferred updates has two parts: forward
+ * with updates, and backward. */
 static double bound_of(const struct plan_input *input, const struct plan_tape *tape, bool deferred)
 {
     struct load parts[2] = {{0, 0}, {0, 0}};
@@ -144,7 +142,7 @@ static void large_models_fit_small_memory(void)
     }
 }
 
-/* An application has many small blocks: STORE takes at most 2 % more than their bytes. */
+/* STORE takes little more than the bytes of an application's many small blocks. */
 static void many_small_blocks(void)
 {
     enum { MANY = TEST_COUNT(10000, 1500), ELEMENTS = 20000 };

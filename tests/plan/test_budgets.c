@@ -1,6 +1,4 @@
-/* Tests the effect of memory budgets. From the smallest sufficient budget to ample ones, more
- * memory never makes the predicted step more than 1 % slower. With thrift, a plan takes less memory
- * for a limited loss of time, and does not write more to the drives. */
+/* Tests the effect of memory budgets and of thrift on predicted steps. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -13,8 +11,8 @@
 
 static const uint64_t mib = 1 << 20;
 
-/* Describes the CPU device with layers of 4M parameters. If everything is in the store, the
- * processor and the drive have about the same amount of work. */
+/* Describes the CPU device with layers of 4M parameters. With everything in the store, processor
+ * and drive have about the same work. */
 static void world_of_layers(struct world *world, bool clip)
 {
     world_init(world, false, 1);
@@ -57,8 +55,7 @@ static bool plan_point(const struct world *world, struct point *out)
     return true;
 }
 
-/* Checks budgets that grow in steps of 10 %, under a sanitizer 100 %, from 8 MiB to `most`, which
- * is more than the whole model needs. */
+/* Checks budgets that grow from 8 MiB to `most`, which is more than the model needs. */
 static void check_curve(struct world *world, const char *name, uint64_t most)
 {
     struct point last = {.seconds = HUGE_VAL};
@@ -71,7 +68,7 @@ static void check_curve(struct world *world, const char *name, uint64_t most)
         world->input.budgets.joint_bytes = (uint64_t)bytes;
         struct point point;
         if (!plan_point(world, &point)) {
-            check_int(points, ==, 0); /* a model that fits also fits with more memory */
+            check_int(points, ==, 0); /* a model that fits also fits in more memory */
             continue;
         }
         first = points++ == 0 ? point : first;
@@ -103,8 +100,7 @@ static void more_memory_is_no_slower(void)
     }
 }
 
-/* A thrifty plan is at most slightly slower, takes less memory and writes no more; a plan that may
- * be slower takes even less memory. */
+/* A thrifty plan saves memory for a limited loss of time, and writes no more. */
 static void thrift_saves_memory(void)
 {
     if (TEST_SLOW) {
@@ -136,8 +132,7 @@ static void thrift_saves_memory(void)
     }
 }
 
-/* If the processor limits a step, thrift leaves enough memory that the step stays within its limit
- * even if the drive is 10 % slower. */
+/* If the processor limits a step, thrift leaves enough memory for a somewhat slower drive. */
 static void thrift_leaves_slack(void)
 {
     if (TEST_SLOW) {
@@ -169,7 +164,7 @@ static void thrift_leaves_slack(void)
     }
 }
 
-/* Returns the bytes of the state slots of the world's plan. */
+/* Returns the bytes of the plan's state slots. */
 static uint64_t staged(const struct world *world)
 {
     struct plan *plan = NULL;
@@ -184,8 +179,7 @@ static uint64_t staged(const struct world *world)
     return bytes;
 }
 
-/* Thrift keeps enough slots for the drive to be as busy as during its measurement, but not more
- * than the model has bytes to stage. Without thrift the measurement does not matter. */
+/* Thrift keeps enough slots for the drive to be as busy as during its measurement. */
 static void thrift_keeps_drives_busy(void)
 {
     for (int clip = 0; clip < 2; clip++) {
@@ -209,8 +203,7 @@ static void thrift_keeps_drives_busy(void)
     }
 }
 
-/* Data in memory stays there if moving it out would cause writes to the drives, however slow a step
- * may be. */
+/* Thrift does not move data from memory to the drive: that would cause writes. */
 static void thrift_does_not_wear_drives(void)
 {
     struct world world;

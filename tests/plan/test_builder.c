@@ -1,5 +1,4 @@
-/* Proves that edges follow from accesses: each kind of conflict, ranges, order on a queue, edges
- * implied by others, joins, and the border between two tapes. */
+/* Proves that edges follow from accesses. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,8 +59,8 @@ static void check_edge(const struct plan_command *command, int e, enum plan_queu
     check_int(command->edges[e].count, ==, count);
 }
 
-/* Two reads of a drive into one place wait for each other, although they are on one queue; two
- * copies need not wait. */
+/* Two reads of a drive into one place need an edge although they are on one queue; two copies do
+ * not. */
 static void transfers_of_a_queue_overlap(void)
 {
     struct plan_builder *builder = builder_of();
@@ -79,8 +78,7 @@ static void transfers_of_a_queue_overlap(void)
     plan_builder_destroy(builder);
 }
 
-/* Read after write, write after read and write after write need an edge. Two reads, and ranges that
- * do not overlap, need none. */
+/* Conflicting accesses need an edge; two reads, and ranges without overlap, do not. */
 static void conflicts_make_edges(void)
 {
     struct plan_builder *builder = builder_of();
@@ -97,7 +95,7 @@ static void conflicts_make_edges(void)
     check_edge(&tape.commands[1], 0, PLAN_Q_UP, 1);
     check_edge(&tape.commands[2], 0, PLAN_Q_UP, 1);
     check_int(edges_of(&tape.commands[3]), ==, 0);
-    /* the write waits for the three readers, which implies the first write */
+    /* the edges to the three readers imply the edge to the first write */
     check_int(edges_of(&tape.commands[4]), ==, 3);
     check_edge(&tape.commands[4], 0, PLAN_Q_COMPUTE, 1);
     check_edge(&tape.commands[4], 1, PLAN_Q_DOWN, 1);
@@ -106,7 +104,7 @@ static void conflicts_make_edges(void)
     plan_builder_destroy(builder);
 }
 
-/* Order that follows from one queue or from other edges needs no additional edge. */
+/* Order that follows from a queue or from other edges needs no edge. */
 static void implied_edges_are_left_out(void)
 {
     struct plan_builder *builder = builder_of();
@@ -127,7 +125,7 @@ static void implied_edges_are_left_out(void)
     plan_builder_destroy(builder);
 }
 
-/* A command with more than three edges gets a join in front, which takes three of them. */
+/* A command with more than three edges gets a join, which takes three of them. */
 static void joins_take_the_rest(void)
 {
     struct plan_builder *builder = builder_of();
@@ -179,8 +177,7 @@ static void numbers_are_wide(void)
     free(many);
 }
 
-/* An edge to the previous tape counts back from that tape's end. An edge to the tape before that is
- * not needed. */
+/* An edge to the previous tape counts back from that tape's end. Older tapes need no edges. */
 static void edges_cross_one_border(void)
 {
     struct plan_builder *builder = builder_of();
@@ -204,9 +201,8 @@ static void edges_cross_one_border(void)
     plan_builder_destroy(builder);
 }
 
-/* Commands that use separate places in one buffer, as sums of squares of blocks do, are remembered
- * in any number: a read of the whole buffer waits for the last of them, and in the next tape only
- * the first of them waits for that read. */
+/* The builder remembers any number of places of a buffer: a read of the whole buffer waits for the
+ * last write, and the next tape's first write waits for that read. */
 static void many_places(void)
 {
     enum { MANY = 1000, TAPES = 3 };
@@ -243,8 +239,8 @@ static struct drawn {
     uint64_t begin, end;
     enum plan_queue queue;
     bool writes;
-    int64_t place;                 /* place in its queue, counted over all tapes */
-    int64_t reached[PLAN_Q_COUNT]; /* how far each queue is when the command starts */
+    int64_t place;                 /* in its queue, counted over all tapes */
+    int64_t reached[PLAN_Q_COUNT]; /* how far the queues are when the command starts */
 } drawn[ALL];
 
 static void draw_all(uint64_t seed)
@@ -269,9 +265,9 @@ static void raise(int64_t reached[PLAN_Q_COUNT], const int64_t more[PLAN_Q_COUNT
     }
 }
 
-/* Records which commands have ended when a command starts, as its edges and the order of its queue
- * guarantee. On a drive's queue the order guarantees only that commands start and end in order.
- * `base` is the number of commands of earlier tapes. */
+/* Records which commands have ended when a command starts, as edges and queue order guarantee.
+ * Commands on a drive's queue start and end in order but overlap. `base`: commands of earlier
+ * tapes. */
 static void follow_edges(uint32_t index, const struct plan_command *command,
                          const int64_t base[PLAN_Q_COUNT])
 {
@@ -306,8 +302,7 @@ static void check_order(uint32_t index)
     }
 }
 
-/* Commands on three queues use one buffer of many places. Of any two that conflict, in one tape or
- * in two consecutive tapes, the later one waits for the earlier one. */
+/* Random commands that conflict, in one tape or two consecutive ones, are ordered by edges. */
 static void random_conflicts_are_ordered(void)
 {
     const struct plan_buffer wide = {.name = "wide", .bytes = PLACES};
@@ -353,7 +348,7 @@ static void operands_stay_inside(void)
     plan_builder_destroy(NULL);
 }
 
-/* The bytes that a tape moves are counted by direction, and the sums are right. */
+/* Bytes that a tape moves are counted by direction. */
 static void traffic(void)
 {
     struct plan_command commands[] = {

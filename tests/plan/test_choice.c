@@ -1,6 +1,4 @@
-/* Tests the benefits of the planner's choices: splitting updates between backward and forward,
- * keeping activations if there is memory, slots where they help, two generations. Also proves that
- * checksums take time of the cores that compute them. */
+/* Tests the benefits of the planner's choices. */
 #include <errno.h>
 
 #include "offload/plan/layout.h"
@@ -38,8 +36,8 @@ static double step_seconds(const struct world *world, enum plan_timing *timing)
     return seconds;
 }
 
-/* If no update waits for the norm, some updates run during the next forward pass, which otherwise
- * does not use the drive. The step is faster than with all updates in the backward pass. */
+/* A split moves updates into the next forward pass, which otherwise does not use the drive; the
+ * step gets faster. Updates that may need the norm are not split. */
 static void a_split_gains(void)
 {
     struct world world;
@@ -67,15 +65,14 @@ static void a_split_gains(void)
     check_true(timing != PLAN_TIMING_SPLIT && timing != PLAN_TIMING_INSIDE);
 }
 
-/* Two generations take a second copy of the data that an update overwrites, in the same tier; STORE
- * has nothing else in addition. They are chosen if they save time, but not if STORE is too small
- * for them. */
+/* Two generations take a second copy of the data that updates overwrite. The planner chooses them
+ * if they save time and STORE has space. */
 static void two_generations_are_weighed(void)
 {
     struct world world;
     enum plan_timing timing = PLAN_TIMING_AUTO;
     world_balanced(&world);
-    world.input.wishes.state_slots = 4; /* little memory to read ahead and to delay writes */
+    world.input.wishes.state_slots = 4; /* little memory for reading ahead and delaying writes */
     world.input.wishes.may_clip = true;
     world.shapes[2].trained = false;
     double ahead = step_seconds(&world, &timing);
@@ -116,8 +113,7 @@ static void two_generations_are_weighed(void)
     plan_destroy(twice);
 }
 
-/* With memory for the activations of some blocks, some blocks keep them; the step gets faster
- * gradually. */
+/* With more memory, more blocks keep their activations, and the step gets no slower. */
 static void memory_keeps_activations(void)
 {
     struct world world;
@@ -147,8 +143,8 @@ static void memory_keeps_activations(void)
     check_int(kept_some, >, 0);
 }
 
-/* Makes a plan with this number of state slots (0: the planner chooses); returns the number that
- * the plan has, its predicted step and its memory. */
+/* Plans with this number of state slots (0: the planner chooses); returns the plan's slots, step
+ * time and memory. */
 static uint32_t plan_slots(struct world *world, uint32_t slots, double *seconds, uint64_t *bytes)
 {
     world->input.wishes.state_slots = slots;
@@ -160,9 +156,8 @@ static uint32_t plan_slots(struct world *world, uint32_t slots, double *seconds,
     return count;
 }
 
-/* The planner takes more state slots than the fewest, two, where they make the step faster. Where
- * compute takes so long that the drive never delays it, more slots save no time, and the planner
- * takes two and no more memory than for them. */
+/* The planner takes more than two state slots where they make the step faster, and two where
+ * compute hides the drive. */
 static void slots_where_they_help(void)
 {
     struct world world;
@@ -186,7 +181,7 @@ static void slots_where_they_help(void)
     check_uint(bytes, ==, few_bytes);
 }
 
-/* The cores that do the other work also compute the checksums of reads and writes. */
+/* The cores that do the other work also compute checksums. */
 static void checksums_cost_cores(void)
 {
     struct world world;
@@ -199,7 +194,7 @@ static void checksums_cost_cores(void)
     check_double(charged, <, free_of_charge * 1.5);
 }
 
-/* Without a store, weights still go to DEVICE if they fit there. */
+/* Without a store, weights go to DEVICE if they fit. */
 static void memory_is_used_without_a_store(void)
 {
     struct world world;
@@ -212,7 +207,7 @@ static void memory_is_used_without_a_store(void)
     plan_destroy(plan);
 }
 
-/* On the CPU device, states use the budget of DEVICE when that of HOST is used up. */
+/* On the CPU device, states use the budget of DEVICE if HOST is full. */
 static void states_go_where_there_is_room(void)
 {
     struct world world;

@@ -1,4 +1,4 @@
-/* Proves that planning ends with a message and frees everything if any allocation fails. */
+/* Proves that planning ends with a message and frees everything if an allocation fails. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -21,7 +21,7 @@ static int plan_life(void)
     return rc;
 }
 
-/* Sets one policy and everything in STORE, so that there are not too many requests. */
+/* Sets one policy and everything in STORE, to limit the number of requests. */
 static void lean_world(void)
 {
     world_init(&world, true, 1);
@@ -44,8 +44,7 @@ static void every_request_fails_once(void)
     check_int(failed, >=, 50);
 }
 
-/* Whichever allocation fails, planning one of two ranks ends cleanly, for each rank in turn; under
- * a sanitizer, for the second rank. */
+/* Planning one of several ranks ends cleanly if an allocation fails. */
 static void ranks_plan_or_fail(void)
 {
     for (uint32_t rank = TEST_COUNT(0, 1); rank < 2; rank++) {
@@ -75,8 +74,7 @@ static int choice_life(void)
     return rc;
 }
 
-/* A search that tries and compares many plans ends cleanly if any of its requests fails; every 31st
- * is tried. */
+/* A search over many plans ends cleanly if a request fails. */
 static void a_search_ends(void)
 {
     if (TEST_SLOW) {
@@ -88,7 +86,7 @@ static void a_search_ends(void)
     check_int(failed, >=, 500);
 }
 
-/* Returns 0 if planning ends as it should: with a plan, or with a refusal that names budgets. */
+/* Returns 0 for a plan, or for a refusal that names budgets. */
 static int refusal_life(void)
 {
     struct plan *plan = NULL;
@@ -97,9 +95,8 @@ static int refusal_life(void)
     return rc == -EFBIG ? 0 : rc;
 }
 
-/* Planning ends cleanly if one of its requests fails (every 17th or 61st is tried) and the store is
- * too small for the states: what it cannot hold is kept in memory, and if memory is too small, too,
- * sufficient budgets are searched for. */
+/* Planning ends cleanly if a request fails while the store is too small, with enough memory or too
+ * little. */
 static void a_small_store_ends(void)
 {
     tight_world();
@@ -118,8 +115,7 @@ static void a_small_store_ends(void)
     check_int(refused, >=, 100);
 }
 
-/* A thrifty choice, which tries plans that take less memory than the fastest one, ends cleanly if
- * one of its requests fails; every 211th is tried. */
+/* A thrifty choice ends cleanly if a request fails. */
 static void a_thrifty_choice_ends(void)
 {
     tight_world();
@@ -159,8 +155,7 @@ static int flow_life(void)
     return rc;
 }
 
-/* Making tapes for an application that computes by itself ends cleanly whichever allocation
- * fails. */
+/* Making tapes for an application that computes by itself ends cleanly if an allocation fails. */
 static void flows_end(void)
 {
     world_lend(&world, 1);

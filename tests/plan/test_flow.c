@@ -1,6 +1,5 @@
-/* Proves that tapes that are made while an application's gradients come train correctly. Blocks
- * come in any order, which is new in each step, and are on tapes alone or together. Chunks are
- * fetched rightly, wrongly or not at all. The tapes run in many orders that the edges allow. */
+/* Proves that tapes made while an application's gradients arrive train correctly: with blocks in
+ * any order and grouping, in many orders that the edges allow. */
 #include <string.h>
 
 #include "core/base/rng.h"
@@ -13,18 +12,18 @@
 
 enum { STEPS = MACHINE_STEPS_MAX - 1, TAPES = 3 };
 
-/* The tape that retired last, and at most two tapes in progress. */
+/* The last retired tape, and at most two tapes in progress. */
 struct running {
     struct world world;
     struct plan *plan;
     struct plan_flow *flow;
     struct machine *machine;
     struct order order;
-    uint32_t steps[TAPES]; /* steps of the tapes */
-    uint32_t made[BLOCKS]; /* for each block, the number of steps whose update is made */
+    uint32_t steps[TAPES];
+    uint32_t made[BLOCKS]; /* per block: steps whose update is made */
     uint64_t seed;
     uint32_t turn;
-    uint32_t reads; /* the number of reads on tapes */
+    uint32_t reads; /* reads on tapes */
 };
 
 static uint32_t draw(struct running *run, uint32_t below)
@@ -56,7 +55,7 @@ static void shift(struct running *run)
 {
     struct order *order = &run->order;
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
-        (void)order_ready(order, q); /* moves on from tapes without more commands */
+        (void)order_ready(order, q); /* moves on from finished tapes */
         check_int(order->tape[q], >=, 2);
         order->tape[q]--;
     }
@@ -69,8 +68,7 @@ static void shift(struct running *run)
     order->tape_count--;
 }
 
-/* Runs commands until another tape can be pushed: two tapes may be in progress, and the flow has
- * memory for three. */
+/* Runs commands until another tape can be pushed: the flow has memory for three. */
 static void make_room(struct running *run)
 {
     while (run->order.tape_count == TAPES) {
@@ -108,7 +106,7 @@ static void finish(struct running *run)
 
 /* ---- the application ---- */
 
-/* Submits the gradient of a block after the block's last update is made. */
+/* Submits a block's gradient after the block's last update. */
 static void submit(struct running *run, uint32_t block, uint32_t step)
 {
     const struct plan_input *input = &run->world.input;
@@ -153,7 +151,7 @@ static void fetch(struct running *run, uint32_t block, uint32_t step)
     push(run, step);
 }
 
-/* Puts blocks on tapes, some of them together. Some blocks are fetched before that. */
+/* Puts blocks on tapes, some together; fetches some blocks before. */
 static void take(struct running *run, const uint32_t *order, uint32_t step, bool inside, bool late)
 {
     const uint32_t count = run->world.input.block_count;
@@ -216,7 +214,7 @@ static void flows_train(void)
     }
 }
 
-/* A block that was fetched is not read again. A block whose slots were needed is read again. */
+/* A fetched block is not read again unless its slots were needed. */
 static void fetched_chunks_are_used(void)
 {
     struct running run = {.seed = 1};

@@ -1,5 +1,5 @@
 /* Proves that tapes train: in many orders that the edges allow, they give the weights and states of
- * simple loops, wherever the data is kept. test_machine_ranks.c tests several ranks. */
+ * simple loops. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -9,9 +9,8 @@
 #include "tests/harness/test.h"
 #include "tests/plan/train.h"
 
-/* Tapes for an application that computes by itself train. Its weights, and its gradients unless
- * HOST is requested for them, are in the application's memory, and its updates run inside its
- * backward pass or after the norm is known. */
+/* Tapes for an application that computes by itself train; its weights, and its gradients unless
+ * HOST is requested, are in its own memory. */
 static void applications_train(void)
 {
     static const struct train_row rows[] = {
@@ -60,8 +59,7 @@ static void what_an_application_cannot_have_is_refused(void)
     check_contains(core_err_message(), "needs a block");
 }
 
-/* Tapes train with all wishes: each number of a long sequence of variants is one run of a
- * machine. */
+/* Tapes train with random wishes. */
 static void tapes_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(400, 60); i++) {
@@ -71,8 +69,7 @@ static void tapes_train(void)
     }
 }
 
-/* Tapes with right and wrong guesses train, with two generations of everything that updates
- * overwrite, on one rank and on two. */
+/* Tapes with right and wrong guesses train, on one rank and on two. */
 static void guesses_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(400, 60); i++) {
@@ -93,8 +90,8 @@ static void guesses_train(void)
     }
 }
 
-/* Sections of a block. Each has one unit of the block's weights, or two in recomputation; backward
- * begins with the last unit. One section has no unit. */
+/* Sections of a block. A section has one unit of weights, or two in recomputation; backward begins
+ * with the last unit. One section has no unit. */
 struct cut {
     struct model_section list[3 * 8 + 1];
     struct model_range ranges[3 * 8];
@@ -137,8 +134,8 @@ static void cut_block(struct cut *cut, struct world *world, uint32_t block, uint
     world->shapes[block].source = source;
 }
 
-/* Gives sections to some blocks: of their weights, which may be trained, of a data block, or of the
- * embedding, whose rows are then read separately. */
+/* Gives sections to some blocks: of their weights, of a data block, or of the embedding, whose rows
+ * are then read separately. */
 static void cut_blocks(struct world *world, struct cut cuts[BLOCKS], uint64_t number)
 {
     for (uint32_t b = 1; b < BLOCKS; b++) {
@@ -153,9 +150,7 @@ static void cut_blocks(struct world *world, struct cut cuts[BLOCKS], uint64_t nu
     }
 }
 
-/* Blocks that borrow most of their weights from data blocks train: their own tiny arrays are
- * trained like all others, and the data never changes. The data is in every place, on one rank and
- * on two. */
+/* Blocks that borrow weights from data blocks train, on one rank and on two. */
 static void borrowers_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(200, 40); i++) {
@@ -182,7 +177,7 @@ static void borrowers_train(void)
     }
 }
 
-/* Other blocks train correctly beside frozen ones, at the bottom and in the middle. */
+/* Blocks beside frozen ones train. */
 static void frozen_blocks_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(64, 16); i++) {
@@ -201,8 +196,8 @@ static void frozen_blocks_train(void)
     }
 }
 
-/* Frozen blocks that are stored in fewer bits give the right results, wherever they are kept, on
- * one rank and on two; some come by sections. */
+/* Frozen blocks stored in fewer bits give right results, with and without sections, on one rank and
+ * on two. */
 static void stored_blocks_train(void)
 {
     uint32_t expanded[2] = {0, 0};
@@ -230,8 +225,8 @@ static void stored_blocks_train(void)
     check_uint(expanded[1], >, 0);
 }
 
-/* Only the stored form of a block is read, and slots for it have that size. One slot is enough for
- * expanded weights. */
+/* Reads and slots have the size of a block's stored form. One slot is enough for expanded
+ * weights. */
 static void stored_blocks_are_small(void)
 {
     struct world world;
@@ -255,8 +250,7 @@ static void stored_blocks_are_small(void)
         const bool layer = command->block > 0 && command->block + 1 < BLOCKS;
         bytes += command->op == PLAN_READ && layer ? command->bytes : 0;
     }
-    /* The forward pass reads each block once. The backward pass reads all blocks again except the
-     * last one, whose weights are still in the slot. */
+    /* The backward pass does not read the last block again: its weights are still in the slot. */
     check_uint(bytes, ==, (2 * LAYERS - 1) * UINT64_C(2) * (UNIT + 64));
     plan_destroy(plan);
     world.shapes[1].trained = true;
@@ -264,7 +258,7 @@ static void stored_blocks_are_small(void)
     check_contains(core_err_message(), "must be frozen");
 }
 
-/* Plans for budgets from the smallest to ample ones train. */
+/* Plans for small and ample budgets train. */
 static void budgets_train(void)
 {
     for (uint64_t mib = 8; mib <= 64; mib += TEST_COUNT(2, 8)) {
@@ -302,7 +296,7 @@ static uint32_t blocks_on_card(const struct plan *plan)
     return count;
 }
 
-/* Tapes train with all states on a GPU, which updates them. */
+/* Tapes train with states on a GPU, which updates them. */
 static void cards_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(100, 30); i++) {
@@ -318,8 +312,7 @@ static void cards_train(void)
     }
 }
 
-/* Tapes train if the GPU updates the blocks that fit in its memory, and the CPU the remaining
- * ones. */
+/* Tapes train if the GPU updates the blocks that fit in its memory, and the CPU the others. */
 static void cards_share(void)
 {
     uint32_t shared = 0;
@@ -346,9 +339,8 @@ static void cards_share(void)
     check_int(shared, >=, 3);
 }
 
-/* A GPU computes the sum of squares of every gradient before the next backward pass may reuse the
- * gradient's buffer, even for gradients that the processor uses. With two ranks, or if the GPU's
- * rate is unknown, the processor computes the sums. */
+/* A GPU computes the sums of squares before the next backward pass reuses a gradient's buffer. With
+ * two ranks, or an unknown rate, the processor computes them. */
 static void cards_sum_what_they_made(void)
 {
     for (int way = 0; way < 3; way++) {

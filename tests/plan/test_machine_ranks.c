@@ -1,5 +1,4 @@
-/* Proves that tapes of several ranks train as simple loops do, and send the predicted number of
- * bytes in each stage, with packed weights, codes and copies. */
+/* Proves that tapes of several ranks train like simple loops and send the predicted bytes. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -8,7 +7,7 @@
 #include "tests/harness/test.h"
 #include "tests/plan/train.h"
 
-/* Two and four ranks train at every stage, with data in all tiers. */
+/* Two and four ranks train at every stage. */
 static void ranks_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(240, 40); i++) {
@@ -25,8 +24,8 @@ static void ranks_train(void)
     }
 }
 
-/* Ranks that gather weights packed, except those of 32 bits, train. All ranks compute with the
- * rounded weights, and updates change the exact ones, wherever these are. */
+/* Ranks that gather packed weights train: they compute with rounded weights and update exact
+ * ones. */
 static void packed_ranks_train(void)
 {
     uint32_t packed = 0;
@@ -48,8 +47,7 @@ static void packed_ranks_train(void)
     check_uint(packed, >, 0);
 }
 
-/* Ranks that exchange gradients as codes train. The gradient of each rank is rounded once, after
- * its last micro-batch. */
+/* Ranks that exchange gradients as codes train. */
 static void coded_ranks_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(120, 24); i++) {
@@ -64,8 +62,8 @@ static void coded_ranks_train(void)
     }
 }
 
-/* Returns the number of gathers of a tape within groups. Adds to *others the number of gathers from
- * all ranks after the first gather of their block. */
+/* Returns the number of a tape's gathers within groups. Adds to *others the gathers from all ranks
+ * that are not the first of their block. */
 static uint32_t count_within(const struct plan *plan, uint32_t *others)
 {
     const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
@@ -82,9 +80,8 @@ static uint32_t count_within(const struct plan *plan, uint32_t *others)
     return count;
 }
 
-/* Groups of ranks train if they keep a copy of the weights that the first gather of a step brought:
- * whole, stored and packed ones, in layer-major and in micro-major order. No block is gathered from
- * all ranks twice in a step. */
+/* Groups of ranks train with copies of gathered weights. A step gathers a block from all ranks at
+ * most once. */
 static void groups_train(void)
 {
     uint32_t within = 0;
@@ -111,8 +108,7 @@ static void groups_train(void)
     check_uint(others, ==, 0);
 }
 
-/* Each rank keeps its part of the copy in HOST. The bytes between nodes are those of shards of
- * other nodes, once. */
+/* A rank keeps its part of the copy in HOST. Shards of other nodes cross between nodes once. */
 static void groups_gather_inside(void)
 {
     struct world world;
@@ -131,7 +127,7 @@ static void groups_gather_inside(void)
         plan = world_plan(&world);
         const struct plan_tape *tape = plan_tape(plan, plan_steady(plan), plan_steady(plan));
         const struct plan_traffic traffic = plan_tape_traffic(tape);
-        uint64_t once = 0; /* elements of the other node's shards that the rank receives */
+        uint64_t once = 0; /* elements received from the other node */
         uint64_t again = 0;
         for (uint32_t c = 0; c < tape->count; c++) {
             const struct plan_command *command = &tape->commands[c];
@@ -168,7 +164,6 @@ static void groups_gather_inside(void)
     check_contains(core_err_message(), "on the CPU device only");
 }
 
-/* Returns the REDUCE of a block. */
 static const struct plan_command *reduction(const struct plan_tape *tape, uint32_t block)
 {
     uint32_t c = 0;
@@ -178,8 +173,8 @@ static const struct plan_command *reduction(const struct plan_tape *tape, uint32
     return &tape->commands[c];
 }
 
-/* Gradients as codes take 33/32 of a quarter of their 16 bits. One buffer has space for the codes
- * of any block. Stage 0 has no codes, and a card is refused. */
+/* Codes of 4 bits and a scale per 256 gradients are sent instead of 16 bits. One buffer has space
+ * for any block's codes. A card is refused. */
 static void coded_gradients_are_small(void)
 {
     struct world world;
@@ -233,9 +228,7 @@ static uint64_t gathered_bytes(const struct plan_tape *tape, uint32_t block)
     return tape->commands[c].bytes;
 }
 
-/* A packed weight takes one byte, and 256 weights share a scale of 4 bytes. A rank receives this
- * number of bytes, and slots for packed weights have the same size. The shards of a block follow
- * one after another. A card is refused. */
+/* A packed weight takes one byte; 256 weights share a scale of 4 bytes. A card is refused. */
 static void packed_weights_are_small(void)
 {
     struct world world;
@@ -260,7 +253,7 @@ static void packed_weights_are_small(void)
         }
         plan_destroy(plan);
     }
-    check_uint(bytes[0], ==, 2 * 3 * UNIT); /* rank 0 has two of five cuts */
+    check_uint(bytes[0], ==, 2 * 3 * UNIT); /* two of five cuts */
     check_uint(bytes[1], ==, 3 * (UNIT + UNIT / 64));
     world.input.budgets.device_is_host = false;
     check_int(plan_create(&world.input, &plan), ==, -ENOTSUP);
@@ -278,9 +271,8 @@ static uint64_t bytes_together(const struct plan_tape *tape)
     return bytes;
 }
 
-/* Stages 0 to 2 send about the bytes of an all-reduce of the gradients, and stage 3 at most one and
- * a half times as many. Each stage keeps less memory than the one before: stages 1 and 2 in HOST,
- * stage 3 in DEVICE. The plans of all ranks have the same hash. */
+/* Stages 0 to 2 send about the bytes of an all-reduce, stage 3 at most one and a half times as
+ * many; higher stages keep less memory. Ranks' plans have one hash. */
 static void stages_keep_their_promises(void)
 {
     uint64_t bytes[4][PLAN_TIER_COUNT];

@@ -1,5 +1,4 @@
-/* Tests plans: tiers stay within their budgets, placement follows wishes and uses more memory if
- * there is more, and traffic is what the design predicts. */
+/* Tests plans: budgets hold, placement follows wishes, and traffic is as designed. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -11,8 +10,7 @@
 #include "tests/harness/test.h"
 #include "tests/plan/world.h"
 
-/* Buffers of a tier follow one another without an overlap or an unused page, and the last ends
- * where the tier ends. In one of the plans each tier has buffers. */
+/* Buffers of a tier follow one another without overlap or unused page. */
 static void buffers_do_not_overlap(void)
 {
     for (int stored = 0; stored < 2; stored++) {
@@ -37,8 +35,8 @@ static void buffers_do_not_overlap(void)
     }
 }
 
-/* With everything on the drive, gradients in HOST and deferred updates, 14 bytes are read and 12
- * written per parameter, minus those that are still in a slot. */
+/* With everything on the drive and deferred updates, a parameter costs 14 bytes of reads and 12 of
+ * writes, minus reads of weights that are still in a slot. */
 static void traffic_is_what_the_design_counts(void)
 {
     struct world world;
@@ -70,9 +68,8 @@ static void traffic_is_what_the_design_counts(void)
     plan_destroy(plan);
 }
 
-/* With more HOST memory the predicted step gets faster by a third, and reads of the store fall to
- * zero. No step is slower than one with less memory, except by what the planner ignores: it takes a
- * plan for faster only if it is faster by 0.3 %, and compares a few in turn. */
+/* With more HOST memory the predicted step gets faster and reads of the store fall to zero. Small
+ * slowdowns are allowed: the planner ignores differences of 0.3 %. */
 static void time_falls_with_memory(void)
 {
     struct world world;
@@ -108,9 +105,8 @@ static void time_falls_with_memory(void)
     check_double(last, <, first * 2 / 3);
 }
 
-/* If a store is too small for everything, a part of the data is in the store, and the remaining
- * part is in memory. Data that is explicitly placed in the store is not moved to memory, so the
- * plan is refused. */
+/* If a store is too small, the rest of the data is in memory, except data explicitly placed in the
+ * store: then the plan is refused. */
 static void small_stores(void)
 {
     struct world world;
@@ -221,8 +217,7 @@ static void refused(const struct world *world, const char *message)
     check_contains(core_err_message(), message);
 }
 
-/* Data blocks, blocks in fewer bits, groups of ranks, slots and thrift that are invalid or
- * contradict each other are refused. */
+/* Invalid or contradictory inputs are refused. */
 static void contradictions_are_refused(void)
 {
     struct world world;
@@ -268,7 +263,7 @@ static void contradictions_are_refused(void)
     refused(&world, "card_sums_elements_per_second");
 }
 
-/* An application computes by itself, so its plan refuses wishes about how to compute. */
+/* A plan for an application that computes by itself refuses wishes about computing. */
 static void an_application_is_refused_what_it_decides(void)
 {
     struct world good;
@@ -304,7 +299,7 @@ static void an_application_is_refused_what_it_decides(void)
     refused(&world, "places no weights, and gradients only in HOST");
 }
 
-/* Without a store everything is in memory, and nothing is read from a store. */
+/* Without a store, everything is in memory. */
 static void no_store_is_needed(void)
 {
     struct world world;
@@ -321,7 +316,7 @@ static void no_store_is_needed(void)
     plan_destroy(plan);
 }
 
-/* Tests the layout of states in a chunk, with and without scales, and the offsets in a slot. */
+/* Tests the layout of states in a chunk, with and without scales. */
 static void states_lie_packed(void)
 {
     const struct plan_format split = {
@@ -355,9 +350,8 @@ static void states_lie_packed(void)
     }
 }
 
-/* Each element of a block belongs to the shard of exactly one rank: of states with ZeRO stages 1 to
- * 3, of weights with stage 3. Without shards each rank has the whole block. Shards are in the order
- * of the ranks, begin at units, and differ by at most one unit. */
+/* Shards cover a block once, in the order of ranks, begin at units and differ by at most one unit.
+ * Without shards, a rank has the whole block. */
 static void shards_cover_a_block(void)
 {
     enum { UNITS = 11, BLOCK = 2 };
@@ -390,7 +384,7 @@ static void shards_cover_a_block(void)
     }
 }
 
-/* The limit on the sum of both memories is kept. */
+/* The sum of both memories stays within its limit. */
 static void joint_limit_holds(void)
 {
     struct world world;
@@ -411,7 +405,7 @@ static void joint_limit_holds(void)
     check_int(plan_create(&world.input, &plan), ==, -EFBIG);
 }
 
-/* The same input has the same hash; an input with another wish has another hash. */
+/* Equal inputs have equal hashes; another wish changes the hash. */
 static void hash_tells_plans_apart(void)
 {
     struct world world;
@@ -427,7 +421,7 @@ static void hash_tells_plans_apart(void)
     plan_destroy(plan);
 }
 
-/* Returns the number of commands of an op in a step that have an operand with the role. */
+/* Returns the number of an op's commands with an operand of this role. */
 static uint32_t count_roles(const struct plan_tape *tape, enum plan_op op, enum plan_role role)
 {
     uint32_t count = 0;
@@ -438,7 +432,7 @@ static uint32_t count_roles(const struct plan_tape *tape, enum plan_op op, enum 
     return count;
 }
 
-/* Gradients go only where they are needed, and unneeded sums are not computed. */
+/* Gradients and sums are made only where they are needed. */
 static void sums_are_made_where_needed(void)
 {
     struct world world;
@@ -491,8 +485,8 @@ static void frozen_blocks_rest(void)
     plan_destroy(plan);
 }
 
-/* On the CPU device an update inside the backward pass finds its weights in the backward pass's
- * slot: 14 + 12 bytes per parameter, no copies, and working weights are never in a state slot. */
+/* On the CPU device, an update inside the backward pass finds its weights in the slot of the
+ * backward pass, without copies. */
 static void inside_updates_in_the_slot(void)
 {
     struct world world;
@@ -519,8 +513,7 @@ static void inside_updates_in_the_slot(void)
     plan_destroy(plan);
 }
 
-/* A command is printed with its operands and edges, and the text of each command is shorter than
- * 512 bytes. */
+/* A command is printed with its operands and edges, in less than 512 bytes. */
 static void tapes_print(void)
 {
     struct world world;
@@ -550,7 +543,7 @@ static void tapes_print(void)
     plan_destroy(plan);
 }
 
-/* Every op and queue has a name of its own; the names of several streams are joined. */
+/* Ops and queues have distinct names; names of several streams are joined. */
 static void names_are_told_apart(void)
 {
     for (int a = 0; a < PLAN_OP_COUNT; a++) {
@@ -571,8 +564,8 @@ static void names_are_told_apart(void)
     check_string(plan_streams_print(0, text, sizeof text), "");
 }
 
-/* Checks that a tape that saves writes every element of every trained block once, with its weight
- * and states, and that other tapes write nothing to the checkpoint. */
+/* Checks that a tape that saves writes every trained block once to the checkpoint, and that other
+ * tapes write nothing there. */
 static void check_saving(const struct world *world, const struct plan *plan, enum plan_kind before,
                          enum plan_kind kind, bool saves, const char *name)
 {
@@ -600,8 +593,8 @@ static void check_saving(const struct world *world, const struct plan *plan, enu
     }
 }
 
-/* Wherever weights and states are, a step that saves and a drain that saves write all of them. Data
- * of a card is first copied down, and it crosses the link only then. */
+/* Wherever weights and states are, a step or drain that saves writes them. Data of a card crosses
+ * the link only for that. */
 static void saves_write_every_state(void)
 {
     static const struct {
@@ -642,7 +635,7 @@ static void saves_write_every_state(void)
     }
 }
 
-/* A step whose updates run inside the backward pass saves them itself: it writes all states. */
+/* A step with updates inside its backward pass saves their results itself. */
 static void inside_updates_save_their_own(void)
 {
     struct world world;

@@ -1,6 +1,4 @@
-/* Tests refusals: each budget that a refusal names suffices, alone or with the others that it
- * names, and a slightly smaller one does not. Also proves that the set of needs has only those
- * members that no other member beats. */
+/* Tests refusals: the budgets that a refusal names suffice, and slightly smaller ones do not. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +11,7 @@
 
 static const uint64_t mib = 1 << 20;
 
-/* Members that another member beats are removed or not added; equal ones are added once. */
+/* The set keeps only members that no other member beats, without duplicates. */
 static void the_set_keeps_what_nothing_beats(void)
 {
     struct plan_needs needs = {.count = 0};
@@ -60,8 +58,7 @@ static int plans(const struct world *world, uint64_t device, uint64_t host, uint
     return rc;
 }
 
-/* Returns the number after a flag in the list of alternatives ("any one of"); 0 if the flag is not
- * there. */
+/* Returns the number after a flag among the alternatives ("any one of"), or 0. */
 static uint64_t alone(const char *message, const char *flag)
 {
     const char *any = strstr(message, "any one of: ");
@@ -70,7 +67,7 @@ static uint64_t alone(const char *message, const char *flag)
     return at != NULL && (end == NULL || at < end) ? strtoull(at + strlen(flag), NULL, 10) : 0;
 }
 
-/* Checks everything that the refusal of these budgets names. Returns the number of alternatives. */
+/* Checks what the refusal of these budgets names. Returns the number of alternatives. */
 static int check_refusal(const struct world *world, const char *name, uint64_t device,
                          uint64_t host, uint64_t store)
 {
@@ -80,8 +77,8 @@ static int check_refusal(const struct world *world, const char *name, uint64_t d
     test_note("%s: %s", name, message);
     const uint64_t more[3] = {alone(message, "--device-memory "), alone(message, "--host-memory "),
                               alone(message, "--store DIR:")};
-    /* The numbers are exact to 1 MiB unless STORE has only a part of the data: then the memory
-     * needed depends on how whole blocks and chunks fit. */
+    /* The numbers are exact to 1 MiB unless STORE has a part of the data: then whole blocks and
+     * chunks must fit. */
     const uint64_t part = store < 100;
     const uint64_t fewer[3] = {1 + part * 6, 1 + part * 6, more[2] / 8};
     int named = 0;
@@ -158,8 +155,7 @@ static void the_processor_is_refused_with_what_would_do(void)
     check_int(check_refusal(&world, "kept", 4, 4, 1000), >=, 0);
 }
 
-/* If DEVICE and HOST share one memory, the refusal may suggest a store. It suggests no budget that
- * is larger than that memory. */
+/* If DEVICE and HOST share one memory, a refusal names no budget larger than this memory. */
 static void one_memory_is_not_named_twice(void)
 {
     struct world world;
@@ -181,8 +177,7 @@ static void refused(const struct world *world, const char *message)
     check_contains(core_err_message(), message);
 }
 
-/* If a GPU is to update states, weights and gradients must be on it, too; otherwise the refusal
- * says why. */
+/* A GPU can update states only beside weights and gradients; otherwise the refusal says why. */
 static void what_a_card_cannot_update_is_told(void)
 {
     struct world good;
@@ -210,7 +205,7 @@ static void what_a_card_cannot_update_is_told(void)
     refused(&world, "gradients stay in DEVICE only together with the states");
 }
 
-/* A rank's budget is its part of the process's, and the message gives the process's. */
+/* A rank's budget is its share of the process's budget, which the message names. */
 static void ranks_are_told_together(void)
 {
     struct world world;

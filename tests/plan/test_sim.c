@@ -1,6 +1,4 @@
-/* Tests the simulator: commands that use a resource at the same time share it as on real machines.
- * The predicted time of a step is at least the time that its busiest resource needs alone, and
- * little more. */
+/* Tests the simulator: commands share resources, and a predicted step is near its bounds. */
 #include <errno.h>
 
 #include "offload/plan/print.h"
@@ -8,7 +6,7 @@
 #include "tests/harness/test.h"
 #include "tests/plan/world.h"
 
-/* A step takes at least as long as each resource alone, and is near the longest of them. */
+/* A step takes at least as long as a resource alone, and little longer than the busiest one. */
 static void prediction_keeps_its_bounds(void)
 {
     for (int clip = 0; clip < 2; clip++) {
@@ -35,8 +33,7 @@ static void prediction_keeps_its_bounds(void)
     }
 }
 
-/* Tests the simulator on cases calculated by hand: a chain, two readers that share a drive, a
- * reader beside a writer, and a deadlock. */
+/* Tests cases calculated by hand: sharing, a chain, a reader beside a writer, a deadlock. */
 static void simulator_shares_resources(void)
 {
     struct plan_rates rates = {.read_bytes = 100,
@@ -86,7 +83,7 @@ static void simulator_shares_resources(void)
     check_int(plan_sim_predict(&rates, false, &tape, &predicted), ==, -EDEADLK);
 }
 
-/* Simulates two independent commands, and writes when each begins and ends to `times`. */
+/* Simulates two independent commands and writes their times. */
 static void run_pair(const struct plan_rates *rates, bool device_is_host,
                      const struct plan_command *first, const struct plan_command *second,
                      struct plan_time times[2])
@@ -107,7 +104,7 @@ static void run_pair(const struct plan_rates *rates, bool device_is_host,
     check_int(plan_sim_run(rates, device_is_host, tapes, 1, times_of, &end), ==, 0);
 }
 
-/* The time in which a collective's thread computes codes is added to the time of its transfers. */
+/* Computing codes adds to the time of a collective's transfers. */
 static void codes_take_time(void)
 {
     struct plan_rates rates = {.coll_bytes = 100};
@@ -133,7 +130,7 @@ static void codes_take_time(void)
     check_double(plan_sim_alone(&rates, &gather), ==, 3);
 }
 
-/* A group gathers at a separate rate, if that is known. The group's copy was packed earlier. */
+/* A group gathers at its own rate, if known. The group's copy was packed earlier. */
 static void groups_have_their_own_rate(void)
 {
     struct plan_rates rates = {.coll_bytes = 100, .pack_elements = 1};
@@ -151,7 +148,7 @@ static void groups_have_their_own_rate(void)
     check_double(plan_sim_alone(&rates, &gather), ==, 3 + 40);
 }
 
-/* The copies of a card slow each other down. They slow the update by their share of host memory. */
+/* The copies of a card slow each other down, and the update by their share of host memory. */
 static void copies_share_links_and_memory(void)
 {
     struct plan_rates rates = {.up_bytes = 10, .down_bytes = 20, .update_elements = 1};

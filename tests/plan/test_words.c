@@ -1,5 +1,5 @@
-/* Tests the reports of a plan: the timeline is JSON with a bar for each command at its time, the
- * text names bytes that add up, and the bottleneck is named. */
+/* Tests the reports of a plan: the timeline, the bytes by consumer, bottlenecks and
+ * alternatives. */
 #include <stdio.h>
 
 #include "core/base/clock.h"
@@ -31,8 +31,8 @@ static const char *member(const struct core_json_value *object, const char *key)
     return core_json_string(value, NULL);
 }
 
-/* Measured durations are written unchanged, under names with op and block, in rows with the names
- * of their queues. Joins and commands that never ran are left out. */
+/* Measured durations are written unchanged, with names of op, block and queue. Commands that did
+ * not run are left out. */
 static void measured_times_are_drawn(void)
 {
     struct world world;
@@ -87,8 +87,8 @@ static void measured_times_are_drawn(void)
     plan_destroy(plan);
 }
 
-/* The ops that ran during the compute queue's commands are bars of a separate row, and their times
- * are added by name. Other ops are not written. If there were too many ops, the file says so. */
+/* Ops during the compute queue's commands are bars of a separate row, and their times are added by
+ * name. If there were too many ops, the file says so. */
 static void ops_are_drawn(void)
 {
     enum { OPS = 8 };
@@ -153,8 +153,7 @@ static void ops_are_drawn(void)
     plan_destroy(plan);
 }
 
-/* A timeline of simulated steps has the same names as a measured one, and ends about when the steps
- * do. */
+/* A simulated timeline has a bar per update and ends about when the steps do. */
 static void predicted_times_are_drawn(void)
 {
     struct world world;
@@ -181,7 +180,7 @@ static void predicted_times_are_drawn(void)
     plan_destroy(plan);
 }
 
-/* The bytes of all consumers add up to the bytes of the tier and those that the runtime takes. */
+/* The bytes of consumers add up to the tier's bytes and those of the runtime. */
 static void consumers_add_up(void)
 {
     struct world world;
@@ -219,8 +218,7 @@ static void bottlenecks_have_words(void)
     check_string(plan_consumer_name(PLAN_FOR_SLOTS), "slots");
 }
 
-/* Alternatives are policies that fit and differ from the chosen one, the fastest first. The text
- * agrees with the numbers. */
+/* Alternatives are policies that differ from the chosen one, the fastest first. */
 static void alternatives_have_reasons(void)
 {
     struct world world;
@@ -267,8 +265,7 @@ static void alternatives_have_reasons(void)
     plan_destroy(plan);
 }
 
-/* A tape of several ranks can be printed in full: its REDUCE of the tile sums belongs to no
- * block. */
+/* A tape of ranks can be printed: its REDUCE of tile sums has no block. */
 static void tapes_of_ranks_print(void)
 {
     struct world world;
