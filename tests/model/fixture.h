@@ -1,5 +1,5 @@
 /* fixture.h: the folders of tests/model/fixtures, which transformers wrote
- * (tests/oracle/model_fixtures.py), and functions that write invalid files. */
+ * (tests/oracle/model_fixtures.py), and writers of invalid files. */
 #ifndef TESTS_MODEL_FIXTURE_H
 #define TESTS_MODEL_FIXTURE_H
 
@@ -10,7 +10,6 @@
 #include "offload/model/model.h"
 #include "offload/model/safetensors.h"
 
-/* The names of all cases, and their number. */
 extern const char *const fixture_names[];
 extern const size_t fixture_count;
 
@@ -22,7 +21,7 @@ struct fixture {
     struct model_safetensors *expect; /* owned: expect.safetensors */
 };
 
-/* Fails the case on any error. */
+/* Fails the case on an error. */
 void fixture_open(struct fixture *fixture, const char *name);
 void fixture_close(struct fixture *fixture);
 
@@ -33,8 +32,8 @@ int32_t *fixture_ids(const struct fixture *fixture, int64_t *rows, int64_t *leng
 /* Returns |a - b| / |b| with Euclidean norms. */
 double fixture_distance(const float *a, const float *b, size_t count);
 
-/* Writes a safetensors file in the test directory: the header text, then `data_bytes` zeros.
- * Returns its path. */
+/* Writes a safetensors file in the test directory: this header, then `data_bytes` zeros. Returns
+ * its path. */
 const char *fixture_safetensors(const char *name, const char *header, size_t data_bytes);
 
 #endif

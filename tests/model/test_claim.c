@@ -1,5 +1,4 @@
-/* test_claim.c: the claim on a folder that a run will write, and the mark that distinguishes a
- * run's files from others. */
+/* test_claim.c: the claim on a folder that a run will write, and the mark of a run's files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,8 +16,7 @@
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
 
-/* If two runs claim one folder, the second is refused; only the owner of the claim can write there.
- * A folder whose claim was given back, or that was left empty, can be claimed again. */
+/* A folder has one claim at a time; only its owner can write there. */
 static void one_writer(void)
 {
     char out[600];
@@ -40,14 +38,15 @@ static void one_writer(void)
     check_true(!model_claim_holds(&second, out));
     check_int(model_save_open(fixture.model, &options, &save), ==, -EBUSY);
     options.claim = &first;
-    for (int i = 0; i < 2; i++) { /* closing a save keeps the claim and removes the files */
+    for (int i = 0; i < 2; i++) { /* closing a save removes the files and keeps the claim */
         check_int(model_save_open(fixture.model, &options, &save), ==, 0);
         model_save_close(save);
         check_true(model_claim_holds(&first, out));
     }
     model_folder_remove(partial);
     check_true(!model_claim_holds(&first, out));
-    check_int(model_save_open(fixture.model, &options, &save), ==, 0); /* created again */
+    check_int(model_save_open(fixture.model, &options, &save), ==, 0); /* the folder is created
+                                                                        * again */
     model_save_close(save);
     check_int(access(partial, F_OK), !=, 0);
     model_claim_drop(&first);
@@ -94,8 +93,7 @@ static bool has(const char *folder, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* FOLDER.partial is emptied if a run has left it. If its files belong to somebody else, it is
- * refused and left unchanged. */
+/* FOLDER.partial is emptied if a run left it, and refused if its files are not a run's. */
 static void somebodys(void)
 {
     static const char *const owned[] = {"own.partial/diary", "own.partial/" MODEL_CLAIM_MARK "/x"};
@@ -123,7 +121,7 @@ static void somebodys(void)
         snprintf(path, sizeof path, "rm -r '%s'", partial);
         check_int(system(path), ==, 0);
     }
-    /* A killed run has left these files. */
+    /* Files of a killed run. */
     check_int(mkdir(partial, 0777), ==, 0);
     test_file("own.partial/" MODEL_CLAIM_MARK, "", 0);
     test_file("own.partial/half", "half", 4);
@@ -131,7 +129,7 @@ static void somebodys(void)
     check_true(!has(partial, "half") && has(partial, MODEL_CLAIM_MARK));
     model_save_close(save);
     check_int(access(partial, F_OK), !=, 0);
-    /* Foreign files beside a run's files are kept when the run drops its claim. */
+    /* Foreign files are kept when a run drops its claim. */
     check_int(model_claim_take(out, &claim), ==, 0);
     test_file("own.partial/diary", "dear", 4);
     model_claim_drop(&claim);
@@ -152,7 +150,7 @@ static int claim_and_keep(void *argument)
     return model_claim_take(argument, &claim);
 }
 
-/* A run's claim ends when the run is killed, even if a child of it lives. */
+/* A run's claim ends when the run is killed, even if a child of the run lives. */
 static void a_child_does_not_hold_it(void)
 {
     char out[600];

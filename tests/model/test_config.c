@@ -1,4 +1,4 @@
-/* test_config.c: the meaning of a config.json in both spellings, and refusals. */
+/* test_config.c: the meaning of a config.json, and refusals. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static int parse(const char *text, struct model_config *out)
     "\"model_type\":\"qwen3\",\"vocab_size\":64,\"hidden_size\":32,\"num_hidden_layers\":3,"       \
     "\"num_attention_heads\":32,\"intermediate_size\":48"
 
-/* Missing keys have the default of the family in transformers. */
+/* Missing keys have the family's default in transformers. */
 static void defaults(void)
 {
     struct model_config c;
@@ -57,8 +57,7 @@ static void defaults(void)
     check_int(c.kv_heads, ==, 32);
 }
 
-/* Missing sizes have defaults, too: a file that names only the family means the model that
- * transformers creates from it. */
+/* Missing sizes have transformers' defaults. */
 static void default_sizes(void)
 {
     const struct {
@@ -89,8 +88,7 @@ static void default_sizes(void)
     }
 }
 
-/* The row of pad_token_id is padding in families whose table has padding_idx; -1 is the last
- * row. */
+/* pad_token_id is padding in families whose table has padding_idx; -1 is the last row. */
 static void padding(void)
 {
     struct model_config c;
@@ -104,8 +102,7 @@ static void padding(void)
     check_int(c.padding_id, ==, -1);
 }
 
-/* Rows may be as long as scaled positions reach: the factor times the length of the first
- * training. */
+/* Rows may be as long as scaled positions: the factor times the originally trained length. */
 static void reach(void)
 {
     static const struct {
@@ -134,7 +131,7 @@ static void reach(void)
     }
 }
 
-/* Windows per layer come from layer_types, or from max_window_layers if that is missing. */
+/* Windows per layer come from layer_types, or else from max_window_layers. */
 static void windows(void)
 {
     struct model_config c;
@@ -191,8 +188,7 @@ static void spellings(void)
     check_int(parse("{" LLAMA ",\"rope_scaling\":null,\"rope_parameters\":{}}", &old), ==, 0);
 }
 
-/* Files are read as transformers reads them: for some numbers of YaRN zero means missing, two
- * dictionaries with the same content count as one, and GPT-2's sizes have second names. */
+/* Files are read as transformers reads them. */
 static void equal_spellings(void)
 {
     struct model_config plain;
@@ -218,7 +214,7 @@ static void equal_spellings(void)
     check_int(other.hidden, ==, 12);
 }
 
-/* Every refusal says what is wrong, and most name the key. */
+/* Refusals say what is wrong. */
 static void refuses(void)
 {
     static const struct {
@@ -336,14 +332,14 @@ static void refuses(void)
     check_contains(core_err_message(), "/nonexistent/config.json");
 }
 
-/* A plan without weights knows from config.json alone what is quantised: all linear layers except
- * those whose names begin or end with an entry of the list. */
+/* config.json alone says which linear layers are quantised: those that the list of exceptions does
+ * not match. */
 static void quantised(void)
 {
     static const struct {
         const char *text;
         enum kern_quant quant;
-        unsigned whole[2]; /* tensors of each layer */
+        unsigned whole[2]; /* tensors per layer */
     } cases[] = {
         {"{" LLAMA ",\"quantization_config\":null}", KERN_QUANT_NONE, {0, 0}},
         {"{" LLAMA BNB NF4 "}}", KERN_QUANT_NF4_F32, {0, 0}},
@@ -369,8 +365,7 @@ static void quantised(void)
     }
 }
 
-/* A dropout of the file, or the default of the family, is recorded, so that a training run can
- * report it. */
+/* A dropout of the file or the family's default is recorded for training runs. */
 static void dropout(void)
 {
     struct model_config c;
@@ -387,9 +382,7 @@ static void dropout(void)
     check_true(c.tied);
 }
 
-/* A setting that has no effect with its rope type is reported, such as the factor of a type that
- * does not scale. With YaRN the factor may be null if the trained length is given: it follows from
- * the two lengths. */
+/* A factor without effect is reported. YaRN's factor may be null: it follows from the lengths. */
 static void rope_factors(void)
 {
     struct model_config c;
@@ -415,8 +408,8 @@ static void rope_factors(void)
     check_int(parse("{" LLAMA ",\"original_max_position_embeddings\":null}", &c), ==, 0);
 }
 
-/* The factor of attention scores follows from the head size, with scale_by_layer also from the
- * layer; without scale_scores it is one. */
+/* The factor of attention scores depends on head size, scale_by_layer (then also on the layer) and
+ * scale_scores. */
 static void scales(void)
 {
     struct model_config c;
@@ -428,7 +421,6 @@ static void scales(void)
     check_double(model_config_scale(&c, 0), ==, 1.0);
 }
 
-/* Every listed family is found by its name. */
 static void families(void)
 {
     size_t count = 0;
@@ -439,7 +431,7 @@ static void families(void)
     check_true(model_family_find("gemma") == NULL);
 }
 
-/* The config of every fixture, as written by transformers, is accepted. */
+/* Configs written by transformers are accepted. */
 static void fixtures(void)
 {
     for (size_t i = 0; i < fixture_count; i++) {

@@ -1,4 +1,4 @@
-/* test_files.c: model folders: matching tensors, reading ranges, and writing folders. */
+/* test_files.c: matching tensors, reading ranges, and writing folders. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
 
-/* Returns the whole block as fp32; the caller frees it. */
+/* Returns the block as fp32; the caller frees it. */
 static float *read_block(const struct model_files *files, const struct model_block *block)
 {
     float *data = malloc(block->elements * sizeof *data);
@@ -24,7 +24,7 @@ static float *read_block(const struct model_files *files, const struct model_blo
     return data;
 }
 
-/* Parameters are aligned and in order, none is missing, and everything between them is zero. */
+/* Parameters are aligned and in order, and the elements between them are zero. */
 static void places(void)
 {
     for (size_t f = 0; f < fixture_count; f++) {
@@ -84,8 +84,8 @@ static void turned(void)
     fixture_close(&fixture);
 }
 
-/* A range of a block equals that part of the whole block, wherever it begins and ends. A team reads
- * the same bytes as one thread. */
+/* A range of a block equals that part of the whole block. A team reads the same bytes as one
+ * thread. */
 static void ranges(void)
 {
     static const char *const names[] = {"gpt2_untied", "llama3", "qwen3_sharded"};
@@ -129,7 +129,7 @@ static void put_all(const struct fixture *fixture, struct model_save *save, uint
     }
 }
 
-/* Checks that the index names the bytes of all weights, without the files' headers. */
+/* Checks that the index names the bytes of the weights, without headers. */
 static void check_total_size(const char *folder, uint64_t bytes)
 {
     char path[700];
@@ -143,8 +143,8 @@ static void check_total_size(const char *folder, uint64_t bytes)
     free(text);
 }
 
-/* A folder written in chunks of an odd size, sharded or not, is read back with the same bits and
- * has the files that were beside the weights. */
+/* A folder that was written in odd chunks is read back with the same bits and has the other files
+ * of its source. */
 static void writes(void)
 {
     char out[600];
@@ -194,8 +194,8 @@ static void writes(void)
     }
 }
 
-/* Writes a file of two tensors of 4 x 2 elements. All elements are zero, except that with `apart`
- * the last element of the second tensor differs. */
+/* Writes a file of two zero tensors of 4 x 2 elements; with `apart`, the last element is not
+ * zero. */
 static void write_pair(const char *second, const char *type, unsigned bytes, bool apart)
 {
     char header[400];
@@ -213,8 +213,8 @@ static void write_pair(const char *second, const char *type, unsigned bytes, boo
     check_int(fclose(file), ==, 0);
 }
 
-/* If the files of a tied model have a head that differs from the table, the model becomes untied,
- * which is reported and saved. A head with the same values, in any type, changes nothing. */
+/* A tied model whose files have a different head becomes untied; a head with the table's values
+ * changes nothing. */
 static void own_heads(void)
 {
     const struct model_family *llama = model_family_find("llama");
@@ -255,8 +255,8 @@ static void own_heads(void)
     fixture_close(&fixture);
 }
 
-/* A folder with files is not changed unless it may be replaced, and a symbolic link is never
- * replaced. A save that ends early leaves nothing. Finishing needs all elements. */
+/* A folder with files is not changed without permission, nor a symbolic link. A save that ends
+ * early leaves nothing. */
 static void keeps(void)
 {
     char out[600];
@@ -319,7 +319,7 @@ static const char *folder_with(const char *name, const char *file, const char *t
     return folder;
 }
 
-/* A folder whose index and shards contradict each other is refused. */
+/* A folder is refused if its index and shards contradict each other. */
 static void bad_folders(void)
 {
     static const char index[] = "model.safetensors.index.json";
@@ -355,14 +355,13 @@ static void bad_folders(void)
     check_int(model_files_open(folder, &files), ==, -EINVAL);
 }
 
-/* Returns the element at this index of the file of long_runs(). */
+/* Returns an element of the file of long_runs(). */
 static uint16_t pattern(uint64_t element)
 {
     return (uint16_t)(element * 40503u + element / 65536);
 }
 
-/* A block has more elements than are read at once. Every element is in its place, even if reading
- * begins inside the block, by one thread or a team, as a whole or as a range. */
+/* Elements are in their places if a block is longer than one read, with one thread or a team. */
 static void long_runs(void)
 {
     enum { VOCAB = 140001, CUT = 3 };
@@ -409,7 +408,7 @@ static void long_runs(void)
     fixture_close(&fixture);
 }
 
-/* Returns the identity that one read of all blocks gives, as a whole by a team or in pieces. */
+/* Returns the identity after one read of the blocks, by a team or in pieces. */
 static uint64_t identity_of(const struct fixture *fixture, const struct model *model,
                             enum model_dtype type, uint64_t piece, struct core_team *team)
 {
@@ -435,8 +434,7 @@ static uint64_t identity_of(const struct fixture *fixture, const struct model *m
     return identity;
 }
 
-/* The identity of frozen tensors is that of the files' bytes, however they are read and whatever
- * else is frozen with them in one block. */
+/* The identity of frozen tensors does not depend on how they are read. */
 static void identities(void)
 {
     static const char *const names[] = {"gpt2", "llama3", "qwen3_sharded", "llama"};
@@ -473,9 +471,8 @@ static void identities(void)
     core_team_destroy(team);
 }
 
-/* A tensor that is missing, has a wrong shape or has a type that cannot be trained is an error, and
- * so are quantised weights. Surplus tensors are named in one line, except those that are usual for
- * the family. */
+/* Tensors that are missing, misshapen, untrainable or quantised are refused. Surplus tensors are
+ * named in one line, unless usual for the family. */
 static void mismatches(void)
 {
     struct fixture fixture;
@@ -533,7 +530,7 @@ static void mismatches(void)
     model_files_close(files);
     fixture_close(&fixture);
     test_listen(CORE_LOG_WARN);
-    fixture_open(&fixture, "gpt2_untied"); /* has a mask that is usual in GPT-2 files */
+    fixture_open(&fixture, "gpt2_untied"); /* has a mask, usual in GPT-2 files */
     check_true(strstr(test_heard(), "not part of the model") == NULL);
     struct model_config config = fixture.config;
     struct model *model = NULL;
@@ -547,7 +544,7 @@ static void mismatches(void)
     fixture_close(&fixture);
 }
 
-/* Replaces a name in a file's header by one of at most the same length. */
+/* Replaces a name in a file's header by one that is not longer. */
 static void rename_tensor(const char *path, const char *from, const char *to)
 {
     char *text = NULL;
@@ -562,8 +559,7 @@ static void rename_tensor(const char *path, const char *from, const char *to)
     free(text);
 }
 
-/* If the only table of a file has the head's name, a tied model is the same model; an untied model
- * lacks its token table. */
+/* A tied model's table may have the head's name. */
 static void table_by_the_heads_name(void)
 {
     static const char *const names[] = {"llama3", "gpt2"};
@@ -608,7 +604,8 @@ static void table_by_the_heads_name(void)
     }
 }
 
-/* Runs of one group cover a block. Frozen parameters are found by pattern, and only as a whole. */
+/* A block's runs cover the block; a run has one group. Frozen parameters are found by pattern, and
+ * only as a whole. */
 static void runs(void)
 {
     struct fixture fixture;
@@ -638,7 +635,7 @@ static void runs(void)
     check_uint(model->trained_parameters, <, model->parameters);
     model_destroy(model);
     static const char *const none[] = {"model.layers.1.*", "model.layers.9.*"};
-    options.frozen = none; /* a mistake: something that should be frozen would be trained */
+    options.frozen = none; /* something that should be frozen would be trained */
     check_int(model_create(&fixture.config, &options, &model), ==, -EINVAL);
     check_contains(core_err_message(),
                    "frozen (--freeze): pattern \"model.layers.9.*\" matches no tensor");

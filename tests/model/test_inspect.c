@@ -1,4 +1,4 @@
-/* test_inspect.c: tests tide_inspect and the command that uses it. */
+/* test_inspect.c: tests tide_inspect and its command. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static const char *fixture(const char *name)
     return path;
 }
 
-/* A folder's figures are those of its config and files; each tensor is reported once. */
+/* A folder's figures are those of its config and files. */
 static void folder(void)
 {
     uint64_t bytes = 0;
@@ -47,8 +47,7 @@ static void folder(void)
     check_uint(one.tied, ==, 0);
 }
 
-/* A model with surplus tensors can be trained; a note contains the warning that a run would
- * print. */
+/* A model with surplus tensors is valid; a note has the warning of a run. */
 static void surplus(void)
 {
     char command[3200];
@@ -69,8 +68,8 @@ static void surplus(void)
     check_string(one.note, "");
 }
 
-/* One safetensors file can be inspected. A file of another format and a missing path are errors; a
- * folder without weights is reported as a store or as another folder. */
+/* One safetensors file can be inspected; other formats and missing paths are errors. A folder
+ * without weights is a store or another folder. */
 static void others(void)
 {
     struct tide_inspection one = {.struct_bytes = sizeof one};
@@ -108,8 +107,8 @@ static int command(const char *arguments, char *out, size_t bytes)
     return pclose(pipe) / 256;
 }
 
-/* The command prints what it finds and has the right exit code: 0, 4 for files that do not match, 2
- * for a path that is missing or has another format. */
+/* The command prints what it finds; the exit code is 0, 4 for files that do not match, or 2 for a
+ * path that is missing or has another format. */
 static void prints(void)
 {
     char out[16384];
@@ -126,8 +125,7 @@ static void prints(void)
     check_contains(out, "\"tied\": true");
     check_int(command(fixture("gpt2/config.json"), out, sizeof out), ==, 2);
     check_contains(out, "config.json is not a safetensors file");
-    /* The file is shorter than its header requires: a figure that could not be read is not printed
-     * as "0". */
+    /* The file is too short; a figure that could not be read is not printed as "0". */
     char path[600];
     const char *config = "{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":4,"
                          "\"num_hidden_layers\":1,\"num_attention_heads\":1,"
@@ -138,7 +136,7 @@ static void prints(void)
     check_int(command(test_path("cut"), out, sizeof out), ==, 4);
     check_contains(out, "WRONG: ");
     check_true(strstr(out, "tensors in") == NULL);
-    /* A pipe named config.json is refused without waiting for a writer. */
+    /* A pipe is refused without waiting for a writer. */
     snprintf(path, sizeof path, "%s", test_path("cut/config.json"));
     check_int(unlink(path), ==, 0);
     check_int(mkfifo(path, 0600), ==, 0);
@@ -171,8 +169,8 @@ static int killed_with_blocks(void *argument)
     return 1;
 }
 
-/* Files that a killed application's block store has left are recognised, by the path of the file,
- * of its folder, or of the folder that was given to the store. */
+/* The block store of a killed application is recognised by the path of the file, of its folder, or
+ * of the store. */
 static void left_blocks(void)
 {
     static const char *const parts[] = {"", "/", "/tide-blocks", "/tide-blocks/",

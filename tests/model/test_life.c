@@ -1,5 +1,5 @@
-/* test_life.c: reading and writing model folders, and reading adapters, survive any allocation that
- * fails: the error is reported, nothing leaks, and the next try works. */
+/* test_life.c: reading and writing model folders survives failing allocations: the error is
+ * reported, and nothing leaks. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static int read_life(void)
     return rc;
 }
 
-/* Reading one file, and shards with an index, survives every failure. */
+/* Reading one file, and shards with an index, survives a failure. */
 static void reading(void)
 {
     static const char *const names[] = {"fixtures/gpt2", "fixtures/qwen3_sharded"};
@@ -91,7 +91,7 @@ static int adapter_life(void)
     return rc;
 }
 
-/* Reading a PEFT folder survives every failure. */
+/* Reading a PEFT folder survives a failure. */
 static void adapters(void)
 {
     (void)fixture_folder("lora/llama_dora/start");
@@ -135,7 +135,7 @@ static int stored_life(void)
     return rc;
 }
 
-/* Storing frozen layers in fewer bits survives every failure. */
+/* Storing frozen layers in fewer bits survives a failure. */
 static void stored(void)
 {
     static const char *const frozen[] = {"*"};
@@ -198,8 +198,7 @@ static int write_life(void)
     return rc;
 }
 
-/* Writing shards with their index over an earlier folder survives every failure, and the folder is
- * whole afterwards. */
+/* Writing shards over an earlier folder survives a failure, and the folder is whole afterwards. */
 static void writing(void)
 {
     char path[700];

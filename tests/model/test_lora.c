@@ -1,7 +1,5 @@
-/* test_lora.c: adapters. Fifty steps are compared with those of PyTorch and PEFT
- * (tests/oracle/lora.py), from the folder that PEFT wrote to PEFT's final adapters. Twenty steps of
- * pairs are compared with those of TRL (tests/oracle/dpo.py). Options that fit no model are
- * refused. */
+/* test_lora.c: adapters: training compared with PEFT (tests/oracle/lora.py) and TRL
+ * (tests/oracle/dpo.py), and refused options. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +23,7 @@ struct lora_case {
     const char *name;
     const char *base;
     struct model_lora_options options;
-    const char *targets[NAMES_MAX]; /* none: all linear layers */
+    const char *targets[NAMES_MAX]; /* none: the linear layers */
     const char *saved[NAMES_MAX];
 };
 
@@ -67,7 +65,7 @@ static size_t names_count(const char *const *names)
     return count;
 }
 
-/* Replaces the fixture's model by one with the case's adapters. */
+/* Replaces the fixture's model by one with adapters. */
 static int adapt(struct fixture *fixture, const struct lora_case *one)
 {
     struct model_lora_options lora = one->options;
@@ -83,18 +81,16 @@ static int adapt(struct fixture *fixture, const struct lora_case *one)
 
 struct trainer {
     struct fixture fixture;
-    /* owned: PEFT's adapters; NULL with START_INITIAL */
+    /* owned; NULL with START_INITIAL */
     struct model_peft *peft;
     struct dev_device *device;
     struct plain *plain;
 };
 
-/* The adapters that a trainer begins with: the initial values, PEFT's, or those that PEFT's fp32
- * steps end with. */
+/* A trainer's first adapters: initial values, PEFT's, or those after PEFT's fp32 steps. */
 enum start { START_INITIAL, START_PEFT, START_TRAINED };
 
-/* Writes the path of the folder with these adapters to `path`; makes the folder for
- * START_TRAINED. */
+/* Writes the path of these adapters' folder; makes the folder for START_TRAINED. */
 static void start_folder(const struct lora_case *one, enum start start, char path[700])
 {
     static const char *const names[] = {"trained/" MODEL_ADAPTER_CONFIG,
@@ -159,8 +155,7 @@ static struct plain_options options_of(enum kern_type type)
     };
 }
 
-/* Returns the relative difference between the trained parameters of a fp32 trainer and PEFT's final
- * ones. */
+/* Returns the relative difference between a fp32 trainer's parameters and PEFT's final ones. */
 static double distance_at_end(const struct trainer *trainer, const struct lora_case *one)
 {
     char path[700];
@@ -205,12 +200,11 @@ static double distance_at_end(const struct trainer *trainer, const struct lora_c
 }
 
 struct distance {
-    /* the largest relative differences of losses and of norms, and the relative difference of the
-     * final adapters */
+    /* largest relative differences of losses and norms; difference of the final adapters */
     double losses, norms, end;
 };
 
-/* Takes PEFT's fp32 steps from the start, or its bf16 steps from the end of the fp32 steps. */
+/* Takes PEFT's fp32 steps, or the bf16 steps that follow them. */
 static void follow(const struct lora_case *one, enum kern_type type, struct distance *out)
 {
     const bool exact = type == KERN_F32;
@@ -254,8 +248,7 @@ static void follow(const struct lora_case *one, enum kern_type type, struct dist
     trainer_close(&trainer);
 }
 
-/* Fifty fp32 steps end with PEFT's weights, for each family and several target sets, with dropout,
- * too. */
+/* fp32 steps end with PEFT's weights. */
 static void peft(void)
 {
     for (size_t i = 0; i < sizeof lora_cases / sizeof lora_cases[0]; i++) {
@@ -284,8 +277,8 @@ static void peft_bf16(void)
 
 enum { PAIR_STEPS = 20, PAIR_PROMPT = 8, PAIR_SHORT = 20 };
 
-/* Makes two pairs of the next four rows: the second row of each becomes the rejected answer to the
- * first one's prompt, and is shorter. */
+/* Makes two pairs of four rows: a pair's second row becomes the shorter, rejected answer to the
+ * first row's prompt. */
 static void read_pairs(struct text_feed *feed, int32_t *ids, int32_t *labels)
 {
     struct text_batch rows;
@@ -302,9 +295,8 @@ static void read_pairs(struct text_feed *feed, int32_t *ids, int32_t *labels)
     }
 }
 
-/* Returns the larger of `before` and the relative difference. If `theirs` is below `least`, the
- * difference is divided by `least` instead: TRL's rewards are differences of fp32 sums of about
- * -60, so small ones have few exact digits. */
+/* Returns the larger of `before` and the relative difference. The divisor is at least `least`:
+ * TRL's rewards are differences of sums of about -60, so small ones have few exact digits. */
 static double apart(double before, double ours, double theirs, double least)
 {
     return fmax(before, fabs(ours - theirs) / fmax(fabs(theirs), least));
@@ -357,7 +349,7 @@ static void follow_pairs(const char *name, double dropout)
         most[1] = apart(most[1], ours.grad_norm, norm, 0);
         most[2] = apart(most[2], ours.chosen, rewards[0], 1);
         most[3] = apart(most[3], ours.rejected, rewards[1], 1);
-        /* With magnitudes, roundings change the rewards of the first step, which would be 0. */
+        /* With magnitudes, rounding changes the first step's rewards, which would be 0. */
         check_true(ours.right == right || (step == 0 && one.options.dora));
     }
     test_note("%s: losses of pairs within %.2g, norms %.2g, rewards %.2g and %.2g of TRL's", name,
@@ -370,8 +362,8 @@ static void follow_pairs(const char *name, double dropout)
     trainer_close(&trainer);
 }
 
-/* Twenty fp32 steps of direct preference optimization are those of TRL. A rate of dropout that
- * drops nothing changes only how the policy and the reference are computed. */
+/* fp32 steps of direct preference optimization are those of TRL. A dropout rate that drops nothing
+ * changes how policy and reference are computed. */
 static void dpo(void)
 {
     const double nothing = 1e-9;
@@ -381,7 +373,7 @@ static void dpo(void)
     follow_pairs("llama_dora", nothing);
 }
 
-/* Takes two steps from initial values; the caller frees the weights of all blocks. */
+/* Takes two steps from initial values; the caller frees the returned weights. */
 static char *two_steps(const struct lora_case *one, struct plain_options options, size_t *bytes)
 {
     struct trainer trainer;
@@ -418,7 +410,7 @@ static char *two_steps(const struct lora_case *one, struct plain_options options
     return all;
 }
 
-/* Recomputed activations give the bits of kept ones, in every type, also over micro-batches. */
+/* Recomputed activations give the bits of kept ones. */
 static void recompute(void)
 {
     static const enum kern_type types[] = {KERN_F32, KERN_BF16, KERN_FP16};
@@ -440,8 +432,7 @@ static void recompute(void)
     }
 }
 
-/* Programs have room for all arrays if all linear layers have adapters, with magnitudes and
- * dropout. */
+/* Programs have room for the arrays of adapters on all linear layers. */
 static void all_linear(void)
 {
     static const struct lora_case most[] = {
@@ -461,8 +452,8 @@ static void all_linear(void)
     }
 }
 
-/* The initial A is uniform in +-1/sqrt(inputs) and depends on the seed and the name alone, not on
- * how a read is divided; the initial B is zero. */
+/* The initial A is uniform in +-1/sqrt(inputs) and depends on seed and name, not on how a read is
+ * divided; the initial B is zero. */
 static void initial_values(void)
 {
     enum { COUNT = 4000 };
@@ -490,8 +481,7 @@ static void initial_values(void)
     }
 }
 
-/* Magnitudes begin like PEFT's, with the norms of the rows, even of rows that files store as
- * columns. */
+/* Magnitudes begin with the norms of the rows, like PEFT's. */
 static void initial_magnitudes(void)
 {
     for (size_t i = 0; i < sizeof lora_cases / sizeof lora_cases[0]; i++) {
@@ -528,8 +518,7 @@ static void initial_magnitudes(void)
     }
 }
 
-/* Options that fit no layer, or that contradict each other, are refused with a message that names
- * them. */
+/* Options that fit no layer or contradict each other are refused. */
 static void refused(void)
 {
     static const struct {
@@ -563,7 +552,8 @@ static void refused(void)
     }
 }
 
-/* A PEFT folder's tensors say which layers are adapted, whatever form its `target_modules` has. */
+/* The tensors of a PEFT folder say which layers are adapted, whatever the form of
+ * `target_modules`. */
 static void target_forms(void)
 {
     static const char *const forms[] = {
@@ -574,7 +564,7 @@ static void target_forms(void)
         "[\"q_proj\", \"v_proj\"], \"layers_to_transform\": [0, 1]",
     };
     struct fixture named;
-    char folder[700]; /* no other case writes to it, and so to the fixture */
+    char folder[700]; /* no other case writes to the fixture through it */
     char from[700];
     char to[800];
     fixture_open(&named, "llama");
@@ -680,8 +670,7 @@ static void odd_tensors(void)
     (void)unlink(test_path(MODEL_ADAPTER_FILE));
 }
 
-/* Values of adapter_config.json with which the tensors alone do not define the model, and a rate of
- * dropout that no run takes, are refused by their keys whatever type they have. */
+/* Keys of adapter_config.json that change the model beyond its tensors are refused. */
 static void odd_configs(void)
 {
     static const struct {
@@ -720,7 +709,7 @@ static void odd_configs(void)
     (void)unlink(test_path(MODEL_ADAPTER_FILE));
 }
 
-/* A PEFT folder with more adapters than the run, or fewer, is refused. */
+/* A PEFT folder with more or fewer adapters than the run is refused. */
 static void other_adapters(void)
 {
     struct lora_case less = lora_cases[0];
@@ -754,7 +743,7 @@ static void other_adapters(void)
     }
 }
 
-/* Returns the error of reading all blocks as this type; 0 if all can be read. */
+/* Returns the error of reading the blocks as this type, or 0. */
 static int read_all(const struct fixture *fixture, enum model_dtype type)
 {
     int rc = 0;
@@ -769,8 +758,8 @@ static int read_all(const struct fixture *fixture, enum model_dtype type)
     return rc;
 }
 
-/* An infinity or a NaN in an adapter's file is refused with the tensor's name, whatever type it is
- * read as. A number that only fp16 cannot hold is refused only when it is read as fp16. */
+/* A value of an adapter's file that the read type cannot hold, an infinity or a NaN is refused with
+ * the tensor's name. */
 static void not_finite(void)
 {
     static const struct {

@@ -1,6 +1,5 @@
-/* test_publish.c: a finished folder gets its name, whatever else its owner keeps in the folder. At
- * each system request of publishing in turn, the process is killed or the request fails. Afterwards
- * the model is the old one, the new one, or missing, and the owner's files are unchanged. */
+/* test_publish.c: publishing a model leaves the old one, the new one or none, and the owner's files
+ * unchanged, if the process is killed or a request fails. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +24,7 @@
 
 /* ---- the n-th request fails, or the process is killed there ---- */
 
-static int countdown; /* 1: the next one; 0: none */
+static int countdown; /* 1: the next request; 0: none */
 static bool kills;
 static int failure = EIO;
 static int hits;
@@ -55,9 +54,9 @@ WRAP_OPEN(open64)
 WRAP_OPENAT(openat)
 WRAP_OPENAT(openat64)
 
-/* A write to a shard is lost, or one of its bits is flipped, and the write reports success. */
+/* A write to a shard is lost or changed by one bit, and reports success. */
 static enum { HONEST, LOSES, FLIPS } drive;
-static int lies_at; /* the write that is lost or changed, counted from 1 */
+static int lies_at; /* the faulty write, counted from 1 */
 ssize_t __real_pwrite64(int fd, const void *from, size_t bytes, off64_t at);
 ssize_t __wrap_pwrite64(int fd, const void *from, size_t bytes, off64_t at);
 ssize_t __wrap_pwrite64(int fd, const void *from, size_t bytes, off64_t at)
@@ -123,8 +122,7 @@ static void remove_all(void)
     check_int(system(command), ==, 0);
 }
 
-/* Makes a folder with an old model of two shards. The folder also has files of its owner: two
- * files, one with a name like that of a shard, and a folder of checkpoints. */
+/* Makes a folder with an old model of two shards and files of its owner. */
 static void make_old(void)
 {
     test_directory_in_memory();
@@ -156,7 +154,7 @@ static bool is_old(void)
            holds("model.safetensors.index.json", "old index") && !has("tokenizer.json");
 }
 
-static bool adapters; /* the result is adapters, the old folder is a model */
+static bool adapters; /* the result is adapters, the old folder a model */
 
 static bool is_new(void)
 {
@@ -172,7 +170,7 @@ static bool is_new(void)
            !has("model-00002-of-00002.safetensors") && !has("model.safetensors.index.json");
 }
 
-/* Returns 0, or the error of publishing; everything before must succeed. */
+/* Returns the result of publishing; the steps before must succeed. */
 static int write_and_publish(int at, bool kill)
 {
     struct model_claim own = {.fd = -1};
@@ -193,7 +191,7 @@ static int write_and_publish(int at, bool kill)
     return rc;
 }
 
-/* Does what the next run does first: it gives a complete result its name. */
+/* Does what the next run does first: gives a complete result its name. */
 static void go_on(void)
 {
     struct model_claim claim;
@@ -203,7 +201,7 @@ static void go_on(void)
     check_true(!has(MODEL_CLAIM_MARK) && !has(MODEL_PUBLISH_LIST));
 }
 
-/* Only the old model's own files are removed. */
+/* Only the old model's files are removed. */
 static void replaced(void)
 {
     make_old();
@@ -214,7 +212,7 @@ static void replaced(void)
     check_owners();
     check_int(access(partial, F_OK), !=, 0);
     check_true(!has(MODEL_CLAIM_MARK) && !has(MODEL_PUBLISH_LIST));
-    /* First there is no folder, then an empty one. */
+    /* First no folder, then an empty one. */
     for (int i = 0; i < 2; i++) {
         remove_all();
         check_int(i == 1 ? mkdir(out, 0755) : 0, ==, 0);
@@ -223,7 +221,7 @@ static void replaced(void)
     }
 }
 
-/* If a folder has the name of a file to be written, that is reported before anything is changed. */
+/* If a folder has a file's name, that is reported before anything changes. */
 static void in_the_way(void)
 {
     make_old();
@@ -237,8 +235,7 @@ static void in_the_way(void)
     check_owners();
 }
 
-/* Kills the process at each request. Afterwards the model is the old one, the new one, or missing,
- * and the owner's files are unchanged. */
+/* Kills the process at each request; see the top of this file. */
 static void kill_at_each_request(void)
 {
     int old = 0;
@@ -282,8 +279,8 @@ static void killed(void)
     kill_at_each_request();
 }
 
-/* Adapters replace a model. The model's config.json is removed, too; otherwise the folder would be
- * a model without weights. */
+/* Adapters replace a model, whose config.json is removed: the folder would be a model without
+ * weights. */
 static void adapters_killed(void)
 {
     adapters = true;
@@ -295,8 +292,8 @@ static void adapters_killed(void)
     adapters = false;
 }
 
-/* Each request in turn fails. If that ends publishing, the error is reported. The next run gives
- * the new model its name, unless only the old one is there. */
+/* Each request in turn fails. The next run gives the new model its name, unless only the old one is
+ * there. */
 static void refused(void)
 {
     static const int codes[] = {EIO, EMFILE, EXDEV, EINVAL};
@@ -317,7 +314,7 @@ static void refused(void)
                 check_int(rc, ==, 0);
                 break;
             }
-            if (access(partial, F_OK) == 0 && rc == 0) { /* only a mark or the folder is left */
+            if (access(partial, F_OK) == 0 && rc == 0) { /* a mark or the folder is left */
                 check_true(is_new());
             }
             go_on();
@@ -329,7 +326,7 @@ static void refused(void)
     }
 }
 
-/* A truncated list counts as missing, because the files may be incomplete. */
+/* A truncated list counts as missing, because files may be incomplete. */
 static void torn_list(void)
 {
     make_old();
@@ -348,7 +345,7 @@ static void torn_list(void)
     close(fd);
 }
 
-/* Creates a result that has all its files but was not moved yet; returns its open folder. */
+/* Makes a complete result that was not moved yet; returns its open folder. */
 static int make_result(void)
 {
     make_old();
@@ -360,8 +357,8 @@ static int make_result(void)
     return open(partial, O_RDONLY | O_DIRECTORY);
 }
 
-/* A folder that was restored after a run was stopped is not changed. A list that names a file
- * outside the folder, or that another version wrote, is refused. */
+/* A folder restored after a run was stopped is not changed. A list with a file outside the folder,
+ * or of another version, is refused. */
 static void restored(void)
 {
     static const char bad[] = "tide-publish 2 1\0new 1 1 1.000000001 ../thesis.tex\0";
@@ -402,8 +399,7 @@ static void in_out(const char *command)
     check_int(system(text), ==, 0);
 }
 
-/* A result that was copied before it was moved is not taken for the original: it is kept, with its
- * list. */
+/* A result that was copied before it was moved is kept, with its list. */
 static void copied_rest(void)
 {
     struct model_claim claim;
@@ -420,7 +416,7 @@ static void copied_rest(void)
     in_out("rm -r out.partial");
 }
 
-/* Weights that are links are replaced like files: the link is removed, its target stays. */
+/* A link in place of weights is removed; its target stays. */
 static void linked_weights(void)
 {
     const int fd = make_result();
@@ -432,8 +428,8 @@ static void linked_weights(void)
     in_out("test ! -L out/model-00009-of-00009.safetensors && grep -q blob blob && rm blob");
 }
 
-/* Stops at the n-th request of publishing; `backup` is a copy of the folder from before. Returns
- * whether publishing reached this request. */
+/* Stops at the n-th request of publishing, after copying the folder to `backup`. Returns whether
+ * publishing reached the request. */
 static bool stop_at(int n)
 {
     int status = 0;
@@ -451,14 +447,13 @@ static bool stop_at(int n)
     return WEXITSTATUS(status) != 0;
 }
 
-/* At whichever request a run was stopped, files that were later put into the folder, or a folder
- * that was put in its place, are never replaced or removed, even if the files have the sizes and
- * times of the old ones. */
+/* Files put into the folder after a run was stopped are not replaced or removed, even with the
+ * sizes and times of the old ones. */
 static void restored_anywhere(void)
 {
     static const char *const ways[] = {
         "rm -r out; mv backup out",                       /* the whole folder */
-        "rm -r out/*; cp -a backup/. out/",               /* every file, with its times */
+        "rm -r out/*; cp -a backup/. out/",               /* the files, with their times */
         "cp -a backup/model.safetensors.index.json out/", /* one of several files */
         "cp -a backup/model-00001-of-00002.safetensors out/",
     };
@@ -489,8 +484,8 @@ static void restored_anywhere(void)
     check_int(rest, >, 2);
 }
 
-/* If OUT is removed after a part of the result was moved there, the remaining part is not taken for
- * a model. */
+/* If OUT is removed after a part of the result was moved there, the rest is not taken for a
+ * model. */
 static void folder_is_gone(void)
 {
     int whole = 0;
@@ -548,8 +543,7 @@ static int save_all(struct fixture *fixture, const struct model_save_options *op
     return core_err_first(&kept, 0);
 }
 
-/* A write of the weights that is lost or changed by one bit is detected before the model gets its
- * name. This also holds if tensors are written by columns, and with several shards. */
+/* A lost or changed write of weights is detected before the model gets its name. */
 static void drives_lie(void)
 {
     static const char *const folders[] = {"llama3", "gpt2"};
@@ -573,7 +567,7 @@ static void drives_lie(void)
                 check_true(!is_old());
                 break;
             }
-            if (rc == 0) { /* every faulty write must be detected */
+            if (rc == 0) { /* not detected */
                 test_fail(__FILE__, __LINE__, "%s: write %d lied and nobody saw it", folders[i % 2],
                           n);
             }
@@ -602,8 +596,7 @@ static void put_zeros(const struct fixture *fixture, struct model_save *save)
     }
 }
 
-/* A model that cannot be given its name is kept. The message says where it is, and the next run
- * moves it. */
+/* A model that cannot be given its name is kept, and the next run moves it. */
 static void kept(void)
 {
     struct fixture fixture;
@@ -642,8 +635,8 @@ static void kept(void)
     fixture_close(&fixture);
 }
 
-/* If a file with the folder's name appears during a run, it is not changed, and the model gets its
- * name after the file is gone. */
+/* A file with the folder's name that appears during a run is not changed; the model gets its name
+ * after the file is gone. */
 static void a_file_has_the_name(void)
 {
     struct fixture fixture;
@@ -669,9 +662,8 @@ static void a_file_has_the_name(void)
     fixture_close(&fixture);
 }
 
-/* If a folder that may not be replaced gets a file during the run, the model is not lost: it stays
- * in FOLDER.partial with the mark of a run, so that the next run removes it, also if the claim on
- * the folder was the caller's and was given back. */
+/* If a folder that may not be replaced gets a file during the run, the model stays in
+ * FOLDER.partial with the mark of a run. */
 static void a_file_came_meanwhile(void)
 {
     struct fixture fixture;

@@ -33,7 +33,7 @@ static void rig_close(struct rig *rig)
     dev_close(rig->device);
 }
 
-/* Returns a step that adds IN to OUT; every third step is also part of a recomputation. */
+/* Returns a step that adds IN to OUT; every third step is also recomputed. */
 static struct model_step addition(int index)
 {
     struct model_step step = {.op = KERN_ADD, .recompute = index % 3 == 0, .patch_count = 3};
@@ -48,7 +48,7 @@ static struct model_step addition(int index)
     return step;
 }
 
-/* All steps of the requested kind run once each, although the queue is full repeatedly. */
+/* The steps run once each, although the queue is often full. */
 static void more_steps_than_room(void)
 {
     struct rig rig = {0};

@@ -1,4 +1,4 @@
-/* test_safetensors.c: the rules of the header, one by one, and reading. */
+/* test_safetensors.c: the rules of the header, and reading. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
     "\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end  \
     "]}"
 
-/* Headers that break one rule each are refused with a message that names the rule. */
+/* Headers that break one rule are refused with a message. */
 static void refuses(void)
 {
     static const struct {
@@ -70,8 +70,7 @@ static void refuses(void)
     }
 }
 
-/* A header length that exceeds the file or the limit of the format is refused; so are files that
- * are too short for a length, missing files, folders and pipes. */
+/* Wrong header lengths are refused; so are short or missing files, folders and pipes. */
 static void refuses_lengths(void)
 {
     struct model_safetensors *file = NULL;
@@ -79,7 +78,7 @@ static void refuses_lengths(void)
     check_int(model_safetensors_open(test_file("far", far, 8), &file), ==, -EINVAL);
     const unsigned char big[8] = {0, 0xe2, 0xf5, 0x06}; /* above 100,000,000 */
     const char *large = test_file("big", big, 8);
-    check_int(truncate(large, 200000000), ==, 0); /* the file has as many bytes, with a hole */
+    check_int(truncate(large, 200000000), ==, 0); /* a hole */
     check_int(model_safetensors_open(large, &file), ==, -EINVAL);
     check_contains(core_err_message(), "100000000");
     check_int(model_safetensors_open(test_file("short", big, 7), &file), ==, -EINVAL);
@@ -87,15 +86,14 @@ static void refuses_lengths(void)
     check_int(model_safetensors_open("/nonexistent/x", &file), ==, -ENOENT);
     check_int(model_safetensors_open(test_directory(), &file), ==, -EINVAL);
     check_contains(core_err_message(), "not a regular file");
-    char pipe_path[600]; /* it has no writer, and opening it must not wait for one */
+    char pipe_path[600]; /* has no writer; opening it must not wait for one */
     snprintf(pipe_path, sizeof pipe_path, "%s/pipe.safetensors", test_directory());
     check_int(mkfifo(pipe_path, 0600), ==, 0);
     check_int(model_safetensors_open(pipe_path, &file), ==, -EINVAL);
     check_contains(core_err_message(), "pipe.safetensors: is not a regular file");
 }
 
-/* Everything that the format allows is read: tensors without elements, scalars, types that cannot
- * be trained, names with escapes, any order, metadata, trailing spaces. */
+/* What the format allows is read, for example scalars, empty tensors, escapes and metadata. */
 static void accepts(void)
 {
     struct model_safetensors *file = NULL;
@@ -121,7 +119,7 @@ static void accepts(void)
     check_int(model_safetensors_read(file, tensor, 4, bytes, 4), ==, 0);
     check_int(model_safetensors_read(file, tensor, 4, bytes, 5), ==, -EINVAL);
     check_int(model_safetensors_read(file, tensor, 9, bytes, 0), ==, -EINVAL);
-    model_safetensors_expect(file, tensor, 4, 4); /* only advice: past the end it has no effect */
+    model_safetensors_expect(file, tensor, 4, 4); /* advice beyond the end has no effect */
     model_safetensors_expect(file, tensor, 4, 500);
     model_safetensors_expect(file, tensor, 9, 0);
     check_int(model_safetensors_read(file, tensor, 4, bytes, 4), ==, 0);
@@ -143,7 +141,7 @@ static void file_shrinks(void)
     model_safetensors_close(file);
 }
 
-/* A header with ten thousand tensors is sorted by their places. A truncated one is refused. */
+/* Many tensors are sorted by their places. A truncated header is refused. */
 static void many(void)
 {
     enum { COUNT = 10000, ENTRY_BYTES = 80 };
@@ -166,8 +164,7 @@ static void many(void)
     free(text);
 }
 
-/* Conversions that widen are exact, and those that narrow round to nearest even. Names convert both
- * ways. */
+/* Widening conversions are exact; narrowing ones round to nearest even. */
 static void converts(void)
 {
     const float values[] = {1.0f, -2.5f, 1.00390625f, 3.0e38f, 0.0f, INFINITY};
@@ -176,7 +173,7 @@ static void converts(void)
     model_convert(half, MODEL_BF16, values, MODEL_F32, 6);
     model_convert(back, MODEL_F32, half, MODEL_BF16, 6);
     check_double(back[1], ==, -2.5);
-    check_double(back[2], ==, 1.0); /* halfway between two numbers: rounded to even */
+    check_double(back[2], ==, 1.0); /* halfway: rounded to even */
     check_true(isinf(back[5]));
     model_convert(half, MODEL_F16, values, MODEL_F32, 6);
     model_convert(back, MODEL_F32, half, MODEL_F16, 6);

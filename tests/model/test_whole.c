@@ -1,5 +1,5 @@
 /* test_whole.c: compares whole models with transformers (tests/oracle/model_fixtures.py), and with
- * themselves where another method must give the same result. */
+ * themselves computed in another way. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static float *floats_of(const void *data, enum kern_type type, size_t count)
     return out;
 }
 
-/* Returns the gradient of one part, in the file's order. */
+/* Returns a part's gradient, in the file's order. */
 static float *part_grad(const struct plain *plain, const struct model *model, unsigned block,
                         const struct model_param *param, const struct model_part *part,
                         enum kern_type type)
@@ -98,10 +98,10 @@ static double allowed(const struct fixture *fixture, enum kern_type type, const 
 }
 
 struct score {
-    double logits;     /* our largest error relative to the allowed one */
-    double grads;      /* our largest error of gradients, relative to the allowed one */
-    double matrices;   /* the same error of gradients that are matrices */
-    double mean_grads; /* our mean error relative to theirs */
+    double logits;     /* largest error relative to the allowed one */
+    double grads;      /* largest error relative to the allowed one */
+    double matrices;   /* that of gradients that are matrices */
+    double mean_grads; /* mean error relative to the allowed one */
     char worst[160];
 };
 
@@ -174,8 +174,7 @@ static struct score compare(const char *name, enum kern_type type)
     return score;
 }
 
-/* In fp32, logits are within 1e-5 and every gradient within 1e-4 of those of transformers in double
- * precision. */
+/* In fp32, logits and gradients are close to those of transformers in double precision. */
 static void fp32(void)
 {
     for (size_t i = 0; i < fixture_count; i++) {
@@ -187,11 +186,9 @@ static void fp32(void)
     }
 }
 
-/* bf16: logits and the mean over all gradients are not further from the exact values than
- * transformers' own bf16, and no matrix is more than 1.5 times as far. The worst single gradient is
- * a matter of chance: it is a vector of few elements (a bias, a norm's weight), a different one for
- * every input, and up to 1.8 times as far, whether or not probabilities are rounded to bf16 before
- * their products. */
+/* In bf16, logits and the mean gradient are as close to the exact values as transformers' bf16,
+ * and matrices within 1.5 times. The worst gradient is a vector of few elements and depends on
+ * chance. */
 static void bf16(void)
 {
     for (size_t i = 0; i < fixture_count; i++) {
@@ -205,8 +202,7 @@ static void bf16(void)
     }
 }
 
-/* Returns all gradients and working weights of all blocks, one after another; the caller frees
- * them. */
+/* Returns the gradients and working weights of all blocks; the caller frees them. */
 static char *snapshot(const struct trainer *trainer, const struct model *model, enum kern_type type,
                       size_t *bytes)
 {
@@ -226,8 +222,8 @@ static char *snapshot(const struct trainer *trainer, const struct model *model, 
     return all;
 }
 
-/* Runs two steps over the case's rows. Returns the final gradients and weights, and writes the
- * second step's loss and norm to *result. */
+/* Takes two steps over the case's rows. Returns the final gradients and weights; *result is the
+ * second step's. */
 static char *two_steps(const struct fixture *fixture, struct plain_options options,
                        struct plain_result *result, size_t *bytes)
 {
@@ -274,8 +270,7 @@ static void same_bits(const char *name, struct plain_options a, struct plain_opt
 static const char *const some[] = {"gpt2", "llama3", "qwen3", "mistral"};
 enum { SOME = 4 };
 
-/* Recomputed activations give the bits of kept ones, in every type, also over micro-batches; the
- * same run gives the same bits again. */
+/* Recomputed activations give the bits of kept ones; a repeated run gives its bits again. */
 static void recompute(void)
 {
     static const enum kern_type types[] = {KERN_F32, KERN_BF16, KERN_FP16};
@@ -292,8 +287,8 @@ static void recompute(void)
     }
 }
 
-/* Tiled linears and a tiled head give the same loss and norm within rounding. There is one order of
- * tiles, so the bits are the same with kept and with recomputed activations. */
+/* Tiled linears give the loss and norm within rounding, and the same bits with kept and recomputed
+ * activations. */
 static void tiles(void)
 {
     for (int i = 0; i < SOME; i++) {
@@ -304,7 +299,7 @@ static void tiles(void)
         struct plain_options options = {.shape = {.type = KERN_F32}};
         fixture_open(&fixture, some[i]);
         char *one = two_steps(&fixture, options, &whole, &bytes);
-        options.shape.tile_bytes = 4096; /* less than the table takes, 72 x 32 x 4 */
+        options.shape.tile_bytes = 4096; /* less than the table, 72 x 32 x 4 */
         char *two = two_steps(&fixture, options, &tiled, &bytes);
         check_double(fabs(whole.loss - tiled.loss), <, 1e-5 * whole.loss);
         check_double(fabs(whole.grad_norm - tiled.grad_norm), <, 1e-5 * whole.grad_norm);
@@ -317,7 +312,7 @@ static void tiles(void)
     }
 }
 
-/* Two micro-batches give the loss and norm of a step with all rows together, within rounding. */
+/* Two micro-batches give the loss and norm of one step within rounding. */
 static void micro_batches(void)
 {
     for (int i = 0; i < SOME; i++) {
@@ -337,8 +332,7 @@ static void micro_batches(void)
     }
 }
 
-/* Two documents packed into a row, with positions that start again and a mask, give the loss and
- * the gradients of the two documents in separate rows. */
+/* Two documents packed into a row give the loss and gradients of separate rows. */
 static void documents(void)
 {
     for (int i = 0; i < SOME; i++) {
@@ -378,9 +372,8 @@ static void documents(void)
     }
 }
 
-/* Labels of -100 are not counted as targets: a batch whose second row has no others gives the loss
- * and the gradient's norm of its first row alone. A step without any target succeeds; its loss and
- * norm are zero. */
+/* Labels of -100 are not targets: a row with no others does not change the result. A step without
+ * targets succeeds. */
 static void ignored(void)
 {
     struct fixture fixture;
@@ -417,7 +410,7 @@ static void ignored(void)
     fixture_close(&fixture);
 }
 
-/* Frozen parameters keep their bits; all others change. */
+/* Frozen parameters keep their bits; the others change. */
 static void frozen(void)
 {
     struct fixture fixture;
@@ -456,7 +449,7 @@ static void frozen(void)
     fixture_close(&fixture);
 }
 
-/* Rows that the model cannot use are refused. For ids and labels, the message has index and row. */
+/* Rows that the model cannot use are refused. */
 static void bad_rows(void)
 {
     struct fixture fixture;
@@ -497,7 +490,7 @@ static void bad_rows(void)
     fixture_close(&fixture);
 }
 
-/* The device memory in use is the total of plain_memory(), apart from alignment. */
+/* The used device memory is the total of plain_memory(), apart from alignment. */
 static void memory(void)
 {
     for (int i = 0; i < SOME; i++) {
