@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# bundle_names.sh: checks that every program that `bundle` names is a target of the build, and that
-# every program that run_on_card runs is in the bundle. A bundle is built only when a GPU is available,
-# and must work then.
+# bundle_names.sh: checks that programs of `bundle` are targets of the build, and that programs of
+# run_on_card are in the bundle.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 listed=$("$here/bundle" --list)

@@ -1,5 +1,5 @@
-/* card.c: see card.h. Each thread of a kernel has a stack. A thread that waits yields to a
- * scheduler, which resumes any thread that is not waiting. */
+/* card.c: a scheduler for the threads of a kernel. A thread has its own stack, and yields while it
+ * waits. */
 #include "tests/cuda/card.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ enum {
 };
 
 struct fiber {
-    void *stack;             /* the stack pointer while it does not run */
+    void *stack;             /* the stack pointer of a thread that does not run */
     const uint64_t *meeting; /* waits while *meeting is `met`; NULL: can run */
     uint64_t met;
     bool done;
@@ -33,10 +33,10 @@ struct copies {
         unsigned batch;
     } list[COPIES_MAX];
     unsigned count;
-    unsigned batch; /* the batch that is being filled */
+    unsigned batch; /* that is being filled */
 };
 
-/* The block's copies of boxes in flight. */
+/* Copies of boxes in flight. */
 enum { BOXES_MAX = 64 };
 struct box {
     uint32_t shared;
@@ -46,7 +46,7 @@ struct box {
 };
 
 struct warp {
-    uint64_t met; /* number of exchanges that all lanes have reached */
+    uint64_t met; /* exchanges that all lanes have reached */
     unsigned arrived;
     size_t bytes;
     _Alignas(64) unsigned char brought[2][WARP * BYTES_MAX];
@@ -64,7 +64,7 @@ static struct {
     struct copies copies[THREADS_MAX];
     struct box boxes[BOXES_MAX];
     unsigned boxes_count;
-    uint64_t met; /* number of barriers that all threads of the block have reached */
+    uint64_t met; /* barriers that all threads of the block have reached */
     unsigned arrived;
     int gathering, gathered;
     unsigned done;
@@ -76,7 +76,7 @@ static struct {
 unsigned card_group_products;
 bool card_group_products_are_wrong;
 
-/* Stores the running stack in *from and continues with stack `to`. */
+/* Stores the running stack in *from and continues on stack `to`. */
 void card_switch(void **from, void *to);
 __asm__(".text\n"
         ".globl card_switch\n"
@@ -179,8 +179,7 @@ static void copy_done(void *to, const void *from)
     }
 }
 
-/* In some launches this copies at once, as early as a card may copy; in others, as late as a card
- * may. */
+/* Copies at once in some launches, and as late as a card may in others. */
 void card_copy16(void *shared, const void *from)
 {
     struct copies *copies = &card.copies[card.place.thread];
@@ -293,7 +292,7 @@ void card_tensor_copy(uint32_t shared, const struct card_tensor *tensor, uint64_
     card.boxes[card.boxes_count++] = box;
 }
 
-/* Completes the copy of any box in flight; returns false if there is none. */
+/* Completes the copy of a box in flight, if there is one. */
 static bool box_come(void)
 {
     if (card.boxes_count == 0) {
@@ -316,8 +315,8 @@ static void fiber_begin(unsigned index)
     card.fibers[index] = (struct fiber){.stack = (void *)(top - 8)};
 }
 
-/* Returns the n-th of `count` warps or lanes to run: upwards, downwards, or upwards from any of
- * them. */
+/* Returns the n-th of `count` warps or lanes to run: upwards, downwards, or upwards from a random
+ * one. */
 static unsigned turn(unsigned n, unsigned count)
 {
     switch (card.launches % 3) {
@@ -327,8 +326,8 @@ static unsigned turn(unsigned n, unsigned count)
     }
 }
 
-/* Runs a warp as long as it can go on without other warps, so that a missing wait shows. Returns
- * whether any of its threads ran. */
+/* Runs a warp as long as it needs no other warp, so that a missing wait shows. Returns whether a
+ * thread ran. */
 static bool warp_run(unsigned warp)
 {
     bool any = false;

@@ -1,9 +1,7 @@
-/* card.h: an emulated card. It runs the threads of a kernel one after another on one processor,
- * each on a separate stack, and lets them meet at barriers. This proves what a kernel computes, and
- * that the result does not depend on the order of its threads. It proves neither the speed of a
- * kernel nor the behaviour of a real card's memory and schedulers. emulated.cuh defines CUDA's
- * keywords and functions on top of card.h. One block of one kernel runs at a time in the process;
- * card.c has a lock for that. */
+/* card.h: an emulated card, which runs the threads of a kernel one after another on one processor.
+ * It proves what a kernel computes, in any order of threads, but not speed or the behaviour of real
+ * memory and schedulers. emulated.cuh defines CUDA on top of card.h. A process runs one block of
+ * one kernel at a time, under a lock. */
 #ifndef TESTS_CUDA_CARD_H
 #define TESTS_CUDA_CARD_H
 
@@ -17,7 +15,7 @@ struct card_grid {
     size_t shared_bytes;
 };
 
-/* Runs thread(closure) for every thread of every block; each launch runs them in another order. If
+/* Runs thread(closure) for every thread of every block, in an order that depends on the launch. If
  * a thread waits for one that has ended or never comes, the program ends with a message. */
 void card_run(const struct card_grid *grid, void (*thread)(void *closure), void *closure);
 
@@ -28,30 +26,29 @@ struct card_place {
     struct card_grid grid;
 };
 const struct card_place *card_place(void);
-/* Returns the block's dynamic shared memory, filled with NaN at the block's start. */
+/* Returns the block's dynamic shared memory, initially NaN. */
 void *card_shared(void);
 /* Waits for all threads of the block; returns the sum of their values. */
 int card_barrier(int value);
-/* Waits for the 32 lanes of a warp, each of which gives `bytes` bytes (at most 64). Returns the
- * bytes of all lanes, lane after lane, valid until this lane's next call. */
+/* Waits for the 32 lanes of a warp, which give `bytes` bytes each (at most 64). Returns the bytes
+ * of all lanes in order, valid until this lane's next call. */
 const void *card_exchange(const void *mine, size_t bytes);
 
-/* Copies 16 bytes into shared memory (zeros if `from` is NULL), at the latest when a thread waits
- * for them. A thread's copies form batches; a wait returns when no more than `left` batches are in
- * flight. */
+/* Copy 16 bytes into shared memory (zeros if `from` is NULL), at the latest when a thread waits. A
+ * thread's copies form batches; a wait returns when at most `left` batches are in flight. */
 void card_copy16(void *shared, const void *from);
 void card_copy_batch(void);
 void card_copy_wait(unsigned left);
 
-/* Initialises a barrier in shared memory whose phase ends when all arrivals and all bytes that they
- * announced have come. Phases count 0, 1, 0, 1 ...; a wait for phase 1 returns at once before the
- * first phase has ended. */
+/* Initialises a barrier in shared memory. A phase ends when all arrivals and their announced bytes
+ * have come. Phases count 0, 1, 0, 1 ...; a wait for phase 1 returns at once before the first phase
+ * ends. */
 void card_phase_init(uint64_t *barrier, unsigned arrivals);
 void card_phase_arrive(uint64_t *barrier, unsigned bytes);
 void card_phase_wait(const uint64_t *barrier, unsigned phase);
 
-/* The content of a tensor map. Columns, strides and box_columns are in bytes; positions, rows and
- * box_positions are counts. */
+/* A tensor map. Columns, strides and box_columns are in bytes; positions, rows and box_positions
+ * are counts. */
 struct card_tensor {
     const char *base;
     uint64_t columns, positions, rows;
@@ -59,24 +56,23 @@ struct card_tensor {
     uint32_t box_columns, box_positions;
 };
 struct card_corner {
-    int32_t column, position, row; /* column: counts elements of 16 bits */
+    int32_t column, position, row; /* column: in elements of 16 bits */
 };
 /* Copies a box to offset `shared` of shared memory, swizzled over 128 bytes, with zeros outside of
- * the tensor. In some launches it copies at once, in others when no thread can continue without the
- * box. Its bytes arrive at the barrier. */
+ * the tensor; at once in some launches, as late as possible in others. The bytes arrive at the
+ * barrier. */
 void card_tensor_copy(uint32_t shared, const struct card_tensor *tensor, uint64_t *barrier,
                       struct card_corner corner);
-/* Whether the emulated driver refuses tensor maps, and whether it lacks them. */
+/* Whether the emulated driver refuses or lacks tensor maps. */
 extern bool card_maps_are_refused;
 extern bool card_maps_are_missing;
 
-/* Number of warpgroup products that threads have begun; and whether they read their tiles in a way
- * in which no card does. */
+/* Number of warpgroup products begun, and whether they read tiles as no card does. */
 extern unsigned card_group_products;
 extern bool card_group_products_are_wrong;
 
-/* State of the emulated cuBLASLt (fake_lt.c): the number of calls of its heuristic, the algorithm
- * of the last product, and whether it calls its first proposal unusable. */
+/* State of fake_lt.c: calls of the heuristic, algorithm of the last product, whether the first
+ * proposal is unusable. */
 extern unsigned card_lt_asked;
 extern uint64_t card_lt_algorithm;
 extern bool card_lt_first_is_bad;

@@ -1,5 +1,5 @@
-/* emulated.cuh: defines CUDA's keywords and functions for the host's compiler, on top of card.h;
- * included before every .cu of kernels/cuda that is compiled for the emulated card. */
+/* emulated.cuh: defines CUDA's keywords and functions on top of card.h; included before a .cu of
+ * kernels/cuda that is compiled for the emulated card. */
 #ifndef TESTS_CUDA_EMULATED_CUH
 #define TESTS_CUDA_EMULATED_CUH
 

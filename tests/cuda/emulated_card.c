@@ -1,5 +1,4 @@
-/* emulated_card.c: gives an emulated card to programs that do not ask for one: `tide` and the
- * measurements that tests/cuda/dry_run runs. */
+/* emulated_card.c: gives an emulated card to `tide` and the measurements that dry_run runs. */
 #include <stddef.h>
 
 #include "kernels/table.h"
@@ -10,5 +9,5 @@ static const size_t CARD_BYTES = (size_t)2 << 30;
 __attribute__((constructor)) static void card_insert(void)
 {
     fake_reset(CARD_BYTES);
-    kern_ops_detach(NULL); /* so that the linker takes the ops of the first library */
+    kern_ops_detach(NULL); /* makes the linker take the ops of the first library */
 }

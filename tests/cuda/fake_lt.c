@@ -1,7 +1,5 @@
-/* fake_lt.c: the part of cuBLASLt that product_lt.c calls, in plain loops. Takes what the library's
- * documents promise to take (matrices by columns, both operands transposed or not, one bias per
- * row) and checks what they require: matching dimensions, leading dimensions, alignment, a
- * workspace of the stated size. */
+/* fake_lt.c: the part of cuBLASLt that product_lt.c calls, in plain loops. Checks what the
+ * library's documents require. */
 #include <cublasLt.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -137,7 +135,7 @@ static size_t type_bytes(int32_t type)
     return type == CUDA_R_32F ? 4 : 2;
 }
 
-/* Checks the product's sizes in the layouts; if they do not match, the program ends. */
+/* Ends the program if the product's sizes do not match. */
 static void sizes_check(const struct desc *desc, const struct layout *a, const struct layout *b,
                         const struct layout *out)
 {
@@ -175,8 +173,8 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
     }
     *count = 0;
     card_lt_asked++;
-    /* Strides and alignments that are not multiples of 4 bytes are refused, so that the product
-     * without the library is tested, too. */
+    /* Refuses strides and alignments that are not multiples of 4 bytes, so that the product without
+     * the library is tested, too. */
     const uint64_t strides = (uint64_t)a.stride * type_bytes(a.type) |
                              (uint64_t)b.stride * type_bytes(b.type) | preference.align[0] |
                              preference.align[1];
@@ -217,12 +215,11 @@ struct product {
     struct desc desc;
     struct layout a_layout, b_layout, out_layout;
     const void *a, *b;
-    float scale, old; /* factors of the product and of the old contents of `out` */
+    float scale, old; /* factors of the product and of the old `out` */
     void *out, *workspace;
 };
 
-/* Returns the m x k elements of an operand in fp32, by columns, even if it is transposed; the
- * caller frees them. */
+/* Returns the m x k elements of an operand in fp32, by columns; the caller frees them. */
 static float *operand(const void *data, const struct layout *layout, bool turned, uint64_t m,
                       uint64_t k)
 {
@@ -237,7 +234,7 @@ static float *operand(const void *data, const struct layout *layout, bool turned
     return made;
 }
 
-/* Computes a product, one column at a time; each sum is added in the order of k. */
+/* Computes a product by columns; sums are added in the order of k. */
 static int run(void *context, const void *arguments)
 {
     struct product p;
@@ -291,7 +288,7 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
     memcpy(&p.a_layout, a_layout, sizeof p.a_layout);
     memcpy(&p.b_layout, b_layout, sizeof p.b_layout);
     memcpy(&p.out_layout, out_layout, sizeof p.out_layout);
-    if (getenv("CARD_FAULT") != NULL) { /* dry_run sets this variable */
+    if (getenv("CARD_FAULT") != NULL) { /* set by dry_run */
         p.scale *= 2.0f;
     }
     sizes_check(&p.desc, &p.a_layout, &p.b_layout, &p.out_layout);

@@ -1,13 +1,12 @@
-/* fake_nccl.c: an imitation of NCCL, which ranks find as libnccl.so.2: the functions that
- * core/coll/coll_nccl.c calls, between threads and processes of one machine whose cards are
- * emulated (tests/dev/fake_cuda.h). Data move when the streams of sender and receiver have reached
- * them; a group that a rank does not begin leaves the others waiting, as real kernels wait. Sums go
- * around a ring and are rounded at each rank, so that they differ from those in the order of ranks.
- * Nothing blocks, and calls return ncclInProgress first.
+/* fake_nccl.c: an imitation of NCCL, which ranks find as libnccl.so.2, between threads and
+ * processes whose cards are emulated (tests/dev/fake_cuda.h). Data moves when the streams of sender
+ * and receiver have reached it; ranks wait for a group that another rank does not begin. Sums are
+ * rounded at each rank of a ring, so they differ from those in the order of ranks. Calls do not
+ * block; they return ncclInProgress first.
  *
- * FAKE_NCCL=KIND:RANK:NUMBER in the environment makes the NUMBER-th group of that rank (counted
- * from 1) go wrong: "remote" reports that another process is gone, "hang" never ends, "start" is
- * refused when it is put on the stream; "absent" is a rank that never joins. */
+ * FAKE_NCCL=KIND:RANK:NUMBER makes the NUMBER-th group of that rank (counted from 1) go wrong:
+ * "remote" reports that another process is gone, "hang" never ends, "start" is refused by the
+ * stream. An "absent" rank never joins. */
 #include <errno.h>
 #include <fcntl.h>
 #include <nccl.h>
@@ -30,7 +29,7 @@
 
 enum { RANKS_MAX = 8, OPS_MAX = 4 * RANKS_MAX };
 
-/* Data that one rank sends to another rank. */
+/* Data from one rank to another. */
 struct box {
     _Atomic uint64_t posted,
         taken; /* released after the members below, or after the bytes are read */
@@ -58,7 +57,7 @@ struct ncclComm {
 
 struct op {
     bool sends;
-    bool adds; /* adds the received data to the sum of the group */
+    bool adds; /* adds received data to the group's sum */
     int peer;
     const void *from;
     void *to;
@@ -69,8 +68,8 @@ struct group {
     struct ncclComm *comm;
     void *stream;
     bool hangs, loses;
-    /* A sum of this rank, rounded to `type` at each addition. When all ranks have taken what they
-     * need, it is copied to `to`. */
+    /* This rank's sum, rounded to `type` at each addition; copied to `to` after the other ranks
+     * have taken their data. */
     ncclDataType_t type;
     void *sum, *to;
     size_t sum_bytes;
@@ -78,7 +77,7 @@ struct group {
     struct op ops[OPS_MAX];
 };
 
-/* The depth of this thread's group calls, and the group that the thread has begun. */
+/* Depth of this thread's group calls, and the thread's group. */
 static _Thread_local int depth;
 static _Thread_local struct group *open_group;
 
@@ -160,7 +159,7 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
 {
     const int error = atomic_load(&comm->error);
     comm->joined = comm->joined || atomic_load(&comm->room->arrived) == comm->ranks;
-    /* The first question after a call always gets "in progress". */
+    /* The first question after a call gets "in progress". */
     const bool settled = comm->settled;
     comm->settled = true;
     *out = error != ncclSuccess        ? (ncclResult_t)error
@@ -251,7 +250,7 @@ static void set_element(ncclDataType_t type, void *at, size_t i, float value)
     }
 }
 
-/* Adds the array of another rank; the first one begins the sum. */
+/* Adds the array of another rank; the first array begins the sum. */
 static void take_and_add(struct group *group, const struct op *op)
 {
     const size_t width = group->type == ncclFloat32 ? 4 : 2;
@@ -335,7 +334,7 @@ static ncclResult_t launch(struct group *group)
     return ncclInProgress;
 }
 
-/* nccl.h declares this function and the next one without parameters. */
+/* nccl.h declares ncclGroupStart and ncclGroupEnd without parameters. */
 EXPORT ncclResult_t ncclGroupStart(void);
 EXPORT ncclResult_t ncclGroupStart(void)
 {
@@ -385,7 +384,7 @@ EXPORT ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int pe
                : add(comm, stream, (struct op){.peer = peer, .to = to, .bytes = count});
 }
 
-/* Runs a collective as a separate group, in which a rank may also have data for itself. */
+/* Runs a collective as a separate group; a rank may send data to itself. */
 EXPORT ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
                                   ncclComm_t comm, cudaStream_t stream)
 {
@@ -414,8 +413,8 @@ EXPORT ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, nccl
     return ncclGroupEnd();
 }
 
-/* Sends an array to the root of its sum. The root adds the arrays of all ranks, beginning with the
- * rank after itself. */
+/* Sends an array to the root of its sum. The root begins with the array of the rank after
+ * itself. */
 static ncclResult_t add_sum(const void *from, void *to, size_t count, ncclDataType_t type, int root,
                             ncclComm_t comm, cudaStream_t stream)
 {

@@ -1,7 +1,6 @@
 #!/bin/sh
-# objects.sh NVCC ROOT: compiles the hot kernels for sm_90 as the build does and checks the output: no
-# kernel spills registers, and kernels use wide accesses and tensor-core instructions where expected. Reads
-# the PTX and, if cuobjdump is beside nvcc or in PATH, the machine code (SASS).
+# objects.sh NVCC ROOT: compiles the hot kernels for sm_90 and checks PTX and, with cuobjdump,
+# machine code: no kernel spills registers, and wide accesses and tensor-core instructions are used.
 nvcc=$1 root=$2
 folder=$(mktemp -d "${TMPDIR:-/tmp}/tide-test-XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT
@@ -27,7 +26,7 @@ compile() { # name ptx card
         sed 's/^/# /' "$folder/$1.log"
 }
 
-# Succeeds if ptxas has reported kernels, each without spills.
+# Succeeds if ptxas has reported kernels without spills.
 in_registers() { # name
     grep -q "spill stores" "$folder/$1.log" &&
         ! grep "spill stores" "$folder/$1.log" | grep -v " 0 bytes spill stores, 0 bytes spill loads" |

@@ -1,8 +1,5 @@
-/* Proves, on the emulated card, what a run does before its steps. It warns once about host memory
- * that cannot be pinned, and trains the same bits, because copies from such memory are slow but
- * never wrong. It measures the card with rows and with pairs. Other programs on the card do not
- * change how its loss is computed. Also proves that a step records at most 1.5 events per plan
- * command. */
+/* Proves, on the emulated card, what a run does before its steps: memory that cannot be pinned,
+ * measurement, budgets, events. */
 #include <stdio.h>
 
 #include "kernels/table.h"
@@ -25,7 +22,7 @@ static void unpinned_memory_is_told(void)
     struct case_outcome pinned;
     struct case_outcome unpinned;
     struct run_options options = case_options();
-    kern_ops_detach(NULL); /* so that the linker takes the ops of the first library */
+    kern_ops_detach(NULL); /* makes the linker take the ops of the first library */
     options.device = rig_machine();
     options.budgets.device_is_host = false;
     options.wishes.weights = PLAN_WHERE_HOST;
@@ -84,15 +81,14 @@ static void measure_card(bool pairs)
     case_model_free(&made);
 }
 
-/* Measuring with rows and with pairs, whose gaps and positions are further inputs of kernels, gives
- * positive rates and frees the card's memory. */
+/* Measuring with rows and with pairs gives positive rates and frees the card's memory. */
 static void a_card_is_measured(void)
 {
     measure_card(false);
     measure_card(true);
 }
 
-/* Returns the number of events that a run of `steps` steps records, with everything on the card. */
+/* Returns the number of events of a run, with everything on the card. */
 static unsigned events_of(struct case_model *made, const struct run_options *options,
                           unsigned steps)
 {
@@ -103,8 +99,7 @@ static unsigned events_of(struct case_model *made, const struct run_options *opt
     return fake_events_recorded() - before;
 }
 
-/* A step records an event for each plan command, not for each op: there are three times as many
- * ops. At most half as many further events are those of copies of inputs, and of zeros for
+/* Events are recorded per plan command, not per op, plus some for copies of inputs and zeros for
  * padding. */
 static void a_command_has_one_event(void)
 {

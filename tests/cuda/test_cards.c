@@ -1,8 +1,5 @@
 /* Proves, on emulated cards and an imitation of NCCL (fake_nccl.c), the behaviour of ranks that
- * have a card each: which card a rank has; that collectives of arrays on cards have the results of
- * other back ends, to the bit; that training on several cards has the same bits for every
- * placement, and the losses of the CPU's ranks up to roundings; and that a rank that fails ends the
- * other ranks. */
+ * have a card each: devices, collectives, training, failures. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,7 +26,7 @@ enum { STEPS = 2, CARDS = 4 };
 static const char *machine(int cards)
 {
     const char *name = rig_machine();
-    kern_ops_detach(NULL); /* so that the linker takes the ops of the first library */
+    kern_ops_detach(NULL); /* makes the linker take the ops of the first library */
     fake_cards(cards);
     return name;
 }
@@ -133,8 +130,7 @@ static void on_card(struct rank *rank, struct coll_options *options)
     rank->from = rank->results[5];
 }
 
-/* All collectives on cards have the right results, to the bit, even if scratch has room only for
- * pieces of a sum. */
+/* Collectives on cards have the right bits, even if scratch has room only for pieces of a sum. */
 static void results(void)
 {
     static const uint64_t counts[] = {0, 1, 4, 1027, 2560, COUNT_MAX};
@@ -183,8 +179,8 @@ static void uneven_borders(void)
     }
 }
 
-/* NCCL itself computes sums within groups: of equal parts, of parts that differ in length, and of
- * empty ones. These sums are near the exact ones, and their order is not that of ranks. */
+/* NCCL itself computes sums within groups. These sums are near the exact ones, in another order
+ * than that of ranks. */
 static void fast_sums(void)
 {
     static const uint64_t borders[] = {0, 0, 700, 701, 3000};
@@ -210,14 +206,13 @@ static void fast_sums(void)
                        2 * (run.world - 1) * part * coll_type_bytes(run.type));
             others += run.ranks[r].own[0][0];
         }
-        check_true((others > 0) == (run.world > 2)); /* two ranks can be added in only one order */
+        check_true((others > 0) == (run.world > 2)); /* two ranks have one order */
         free(run.ranks);
         close_cards(run.world);
     }
 }
 
-/* Sums arrays in host memory, which take another path, between collectives of arrays on cards. The
- * last command is refused. */
+/* Sums arrays in host memory between collectives on cards. The last command is refused. */
 static int host_and_card(struct rank *rank)
 {
     double sums[2] = {rank->index + 1.0, 0.25};
@@ -326,7 +321,7 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
-/* Runs the process of a rank under mpirun; ends it if a check fails. */
+/* Runs a rank's process under mpirun; ends it if a check fails. */
 static int rank_main(void)
 {
     static struct rank rank;
@@ -367,7 +362,7 @@ static int rank_main(void)
 
 static char self[4096];
 
-/* Returns mpirun's status; *text is what all ranks wrote. */
+/* Returns mpirun's status; *text is the output of the ranks. */
 static int run_processes(unsigned world, const char *program, char *text, size_t bytes)
 {
     char command[10000];
@@ -381,8 +376,7 @@ static int run_processes(unsigned world, const char *program, char *text, size_t
     return pclose(pipe);
 }
 
-/* Ranks that are processes have the right results, and one that fails ends the others. MPI carries
- * the communicator's id, the meetings and errors. */
+/* Ranks that are processes have the right results, and a failing rank ends the others. */
 static void processes(void)
 {
     static char text[16384];
@@ -431,8 +425,7 @@ static struct run_options options_of(const struct way *way, const struct run_opt
     return options;
 }
 
-/* All ways have the same bits, and each rank computes the results of the CPU's ranks, up to
- * roundings. */
+/* The placements have equal bits, and the losses of the CPU's ranks up to rounding. */
 static void trains(uint32_t world, uint32_t stage)
 {
     struct case_model made;
@@ -451,7 +444,7 @@ static void trains(uint32_t world, uint32_t stage)
         struct case_outcome cards;
         const struct run_options options = options_of(&ways[w], &base);
         if (stage < 3 && ways[w].weights == PLAN_WHERE_STORE) {
-            continue; /* whole weights are in STORE on the CPU device only */
+            continue; /* only the CPU device has whole weights in STORE */
         }
         case_run_engine(&made, &options, STEPS, &cards);
         for (unsigned s = 0; s < STEPS; s++) {
@@ -468,7 +461,7 @@ static void trains(uint32_t world, uint32_t stage)
     case_model_free(&made);
 }
 
-/* With NCCL's own sums, and shards that differ in length, a run is near the exact one. */
+/* With NCCL's own sums a run is near the exact one. */
 static void trains_fast(void)
 {
     struct case_model made;
@@ -515,8 +508,7 @@ static void stage_3(void)
     trains(2, 3);
 }
 
-/* If a rank fails in the middle of a step, the run ends with an error that names the rank and its
- * card. */
+/* If a rank fails in a step, the run ends with an error that names rank and card. */
 static void a_run_ends(void)
 {
     struct case_model made;
@@ -537,9 +529,8 @@ static void a_run_ends(void)
 
 /* ---- through the public API ---- */
 
-/* Engines find and measure cards and plan for them, as in normal use; wrong cards and numbers of
- * ranks are refused. The second engine has the rates of the first one. Under a sanitizer
- * emulated_before measures a card, and all rates are given. */
+/* Engines find and measure cards and plan for them; wrong cards and numbers of ranks are refused.
+ * The second engine uses the cached rates. */
 static void engines(void)
 {
     static const struct {
@@ -587,8 +578,8 @@ static void engines(void)
 
 /* ---- training in processes ---- */
 
-/* Trains and writes all results: losses, norms and a hash of the trained weights. `processes`: NULL
- * if ranks are threads. */
+/* Trains; writes losses, norms and a hash of the trained weights. `processes`: NULL if ranks are
+ * threads. */
 static int train(struct tide_world *processes, const char *model, uint32_t ranks, uint32_t stage,
                  char *line, size_t bytes)
 {
@@ -629,7 +620,7 @@ static int train(struct tide_world *processes, const char *model, uint32_t ranks
     return rc;
 }
 
-/* Runs a process of a world: the first process trains, the others serve it. */
+/* Runs a process of a world: the first process trains, the others serve. */
 static int train_main(const char *model, const char *stage)
 {
     char line[512] = "";
@@ -690,7 +681,7 @@ static void trains_under_torchrun(void)
     check_processes(&world, 3, 3, false);
 }
 
-/* A card that fails in the middle of a step ends all processes of torchrun, and is named. */
+/* A card that fails in a step is named, and torchrun's processes end. */
 static void ends_under_torchrun(void)
 {
     static char text[16384];

@@ -1,7 +1,5 @@
-/* Proves that the engine's training steps run on a card, emulated or real: the bits are the same
- * for every placement and order, and the losses equal those of the CPU's plain step up to
- * roundings. Other precisions and orders, and updates inside the backward pass, run on a real card,
- * and on the emulated one if TIDE_TEST_FULL is set. */
+/* Proves that training steps on a card, emulated or real, have the same bits for every placement,
+ * and the CPU's losses up to rounding. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +13,7 @@
 #include "tests/kernels/rig.h"
 #include "tests/run/case.h"
 
-enum { STEPS = 2, FROZEN_WAYS = 2 /* ways of `frozen` that are tried under a sanitizer */ };
+enum { STEPS = 2, FROZEN_WAYS = 2 /* ways that frozen() tries under a sanitizer */ };
 
 static const struct way {
     const char *name;
@@ -32,8 +30,7 @@ static const struct way {
      NULL},
     {"all in STORE", PLAN_WHERE_STORE, PLAN_WHERE_STORE, PLAN_ACTS_KEEP, true, 0, NULL},
 };
-/* Ways that all_of() runs in each precision, and once with updates inside; on an emulated card only
- * with TIDE_TEST_FULL=1. */
+/* Ways that all_of() runs. */
 static const struct way more_ways[] = {
     {"planner's choice", PLAN_WHERE_AUTO, PLAN_WHERE_AUTO, PLAN_ACTS_AUTO, false, 0, NULL},
     {"all in DEVICE, kept", PLAN_WHERE_DEVICE, PLAN_WHERE_AUTO, PLAN_ACTS_KEEP, false, 0, NULL},
@@ -76,7 +73,7 @@ static void card_or_skip(void)
     struct dev_device *device = NULL;
     const struct dev_options options = {.memory_bytes = 1 << 20};
     const int rc = dev_open(rig_machine(), &options, &device);
-    kern_ops_detach(NULL); /* so that the linker takes the ops of the first library */
+    kern_ops_detach(NULL); /* makes the linker take the ops of the first library */
     if (rc == -ENODEV || rc == -ENOTSUP) {
         test_skip("%s", core_err_message());
     }
@@ -84,7 +81,7 @@ static void card_or_skip(void)
     dev_close(device);
 }
 
-/* Compares all ways of `list` for one model with each other and with the CPU's plain step. */
+/* Compares the ways of `list` with each other and with the CPU's plain step. */
 static void hold_made(const struct case_model *made, const char *name,
                       const struct run_options *base, const char *what, const struct way *list,
                       size_t count)
@@ -121,9 +118,7 @@ static void hold(const char *name, const struct run_options *base, const char *w
     case_model_free(&made);
 }
 
-/* If parts of blocks are frozen, the parts of a gradient that no kernel writes are zeroed on the
- * card, whatever its memory contained before. Under a sanitizer, one way keeps everything on the
- * card and one uses the store. */
+/* If parts of blocks are frozen, gradients that no kernel writes are zero on the card. */
 static void frozen(void)
 {
     static const char *const patterns[] = {"*.mlp.*", "*norm*"};
@@ -137,8 +132,7 @@ static void frozen(void)
     case_model_free(&made);
 }
 
-/* Layers that come by sections, from HOST and from STORE through HOST, give the bits of whole
- * layers. Sections of trained layers come after the layer's update. */
+/* Layers that come by sections give the bits of whole layers. */
 static void sections(void)
 {
     static const char *const frozen_layers[] = {"model.layers.*", "lm_head.weight",
@@ -170,9 +164,8 @@ static void sections(void)
     }
 }
 
-/* With TIDE_DEVICE_MEMORY=separate each buffer is a separate allocation, and the bits are the same.
- * No command accesses bytes beyond the end of a buffer; an emulated card would detect such an
- * access. */
+/* TIDE_DEVICE_MEMORY=separate does not change the bits. Buffers are then allocated separately, so
+ * an emulated card detects accesses beyond their ends. */
 static void separate_memory(void)
 {
     const struct run_options base = case_options();
@@ -194,8 +187,7 @@ static void separate_memory(void)
     case_model_free(&made);
 }
 
-/* The timeline of a run has the times of the card's ops, which ran one after another during the
- * compute queue's commands. The results are those of a run without a timeline. */
+/* A run's timeline has the times of the card's ops, and does not change the results. */
 static void ops_are_timed(void)
 {
     const struct run_options base = case_options();
@@ -247,8 +239,8 @@ static void ops_are_timed(void)
     case_model_free(&made);
 }
 
-/* Weights in DEVICE, HOST and STORE give the same bits if frozen layers are stored as nf4, which
- * the card expands. */
+/* Frozen layers stored as nf4, which the card expands, give the same bits from DEVICE, HOST and
+ * STORE. */
 static void stored(void)
 {
     static const char *const patterns[] = {"model.layers.*"};
@@ -263,9 +255,8 @@ static void stored(void)
     case_model_free(&made);
 }
 
-/* Adapters beside a base in bf16, int8 and nf4, and adapters that learn from pairs, have the same
- * bits with states on the card and in STORE, and the CPU's losses up to roundings. The card expands
- * the base. */
+/* Adapters have the same bits with states on the card and in STORE, and the CPU's losses up to
+ * rounding. */
 static void adapters(void)
 {
     static const char *const head[] = {"lm_head"};
@@ -304,7 +295,7 @@ static void adapters(void)
             made.rows = CASE_PAIRS;
         }
         case_run_engine(&made, &base, STEPS, &cpu);
-        /* everything on the card, then in STORE */
+        /* states on the card, then all in STORE */
         for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w += 4) {
             struct case_outcome engine;
             (void)rig_machine();
@@ -326,8 +317,8 @@ static void adapters(void)
     }
 }
 
-/* If the card has room for only a part of each stored layer at a time, it expands section after
- * section, with the bits of whole layers. */
+/* A card with room for a part of a stored layer expands section after section, with the bits of
+ * whole layers. */
 static void stored_sections(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3};
@@ -352,17 +343,15 @@ static void stored_sections(void)
     case_model_free(&made);
 }
 
-/* Placement does not depend on the family, so only one family runs in all ways. The others run in
- * the first two. */
+/* Placement does not depend on the family, so other families run in two ways. */
 static void family(const char *name)
 {
     const struct run_options base = case_options();
     hold(name, &base, "bf16", ways, 2);
 }
 
-/* States that the card updates are saved in a checkpoint during the next step, and states that were
- * elsewhere return to the card. A run that moves to the card and a run that moves away from it end
- * with the bits of a run that stayed. */
+/* Checkpoints save states of the card. A run that moves to the card or away from it ends with the
+ * bits of a run that stayed. */
 static void checkpoints(void)
 {
     static const struct way home = {
@@ -406,8 +395,7 @@ static void checkpoints(void)
     case_model_free(&made);
 }
 
-/* Under a sanitizer the ways of `frozen` are left out, because that case trains the same model in
- * two of them. */
+/* Under a sanitizer, frozen() runs the first ways, so they are left out here. */
 static void llama(void)
 {
     const struct run_options base = case_options();
@@ -431,8 +419,8 @@ static void qwen3_tied(void)
     family("qwen3 tied");
 }
 
-/* Compares all families in all of `more_ways` on a real card; an emulated one would take
- * minutes. */
+/* Compares several models in `more_ways`; on an emulated card, which takes minutes, only with
+ * TIDE_TEST_FULL. */
 static void all_of(const struct run_options *base, const char *what)
 {
     static const char *const names[] = {"llama", "gpt2", "qwen3 tied", "llama tied"};

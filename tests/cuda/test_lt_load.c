@@ -1,5 +1,4 @@
-/* Proves that a process loads cuBLASLt once: destroying an engine does not unload it, so the next
- * engine finds it with its state. */
+/* Proves that a process loads cuBLASLt once: destroying an engine does not unload the library. */
 #include <stdio.h>
 
 #include "kernels/cuda/product_lt.h"
@@ -14,7 +13,8 @@ static void the_library_stays_loaded(void)
         struct kern_lt *lt = NULL;
         snprintf(version, sizeof version, "cuBLASLt %u, driver", turn);
         check_int(kern_lt_create(&lt), ==, 0);
-        check_contains(kern_lt_describe(lt), version); /* 1 again if it had been unloaded */
+        check_contains(kern_lt_describe(lt), version); /* 1 again if the library had been
+                                                        * unloaded */
         kern_lt_destroy(lt);
     }
 }

@@ -1,7 +1,5 @@
-/* Proves, on the emulated card, that an optimizer of weights and gradients on a GPU works in the
- * order of the application's streams. Gradients and weights may be overwritten or used on a stream
- * right after the calls, although streams run late, and the bits are those of host memory. Also
- * proves that an error of the card makes the optimizer fail. */
+/* Proves, on the emulated card, that an optimizer of arrays on a GPU works in the order of the
+ * application's streams, with the bits of host memory. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -13,10 +11,10 @@
 #include "tests/kernels/rig.h"
 #include "tests/run/optimizer_case.h"
 
-/* Work that a stream does at any later time: it fills bytes. */
+/* Work that a stream does later: filling bytes. */
 struct fill {
     void *to;
-    const void *from; /* NULL: bytes that are NaN as numbers */
+    const void *from; /* NULL: fill with 0xff, which is NaN */
     size_t bytes;
 };
 
@@ -45,9 +43,8 @@ static cudaStream_t make_stream(void)
     return stream;
 }
 
-/* Takes steps on a card. The forward pass, on the stream, reads the weights into `seen`, and then
- * overwrites the weights on the card; the next wait restores them. The backward pass writes the
- * gradient, which is overwritten right after it is submitted. */
+/* Takes steps on a card. Arrays are overwritten on the stream right after their last use; the next
+ * wait restores the weights. `seen`: the weights that the forward pass reads. */
 static void train_on_card(struct run_optimizer *optimizer, const struct arrays *arrays,
                           struct arrays *seen, struct arrays *made, cudaStream_t streams[2])
 {
@@ -89,7 +86,7 @@ static void streams_keep_their_order(void)
         struct arrays seen;
         struct arrays made;
         uint64_t token = 0;
-        kern_ops_detach(NULL); /* so that the linker takes the ops of the first library */
+        kern_ops_detach(NULL); /* makes the linker take the ops of the first library */
         struct way way = ways[1];
         make_arrays(&host);
         struct run_optimizer *optimizer = make_optimizer(&way, &rules, &host);
@@ -119,8 +116,8 @@ static void streams_keep_their_order(void)
     }
 }
 
-/* An error of the card is returned by a submit, by the step or by the wait for it, and destroying
- * the optimizer returns. */
+/* An error of the card is returned by a submit, the step or the wait, and the optimizer can be
+ * destroyed. */
 static void a_card_fails(void)
 {
     struct arrays card;

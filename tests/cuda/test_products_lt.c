@@ -1,6 +1,4 @@
-/* Proves, on the emulated card with the emulated cuBLASLt, which algorithm computes a product. It
- * is the first usable algorithm that the library proposes; the library is asked once for each
- * shape. Without a usable algorithm the plain kernel computes. */
+/* Proves, on the emulated card and cuBLASLt, which algorithm computes a product. */
 #include <stdlib.h>
 
 #include "core/base/log.h"
@@ -22,7 +20,7 @@ static void linear_over(int64_t n, int64_t k)
     rig_check(KERN_LINEAR, &y, (struct rig_bound){2.0, 64.0}, y.y, NULL);
 }
 
-/* Returns the number of calls of the library's heuristic during a product. */
+/* Returns the number of calls of the heuristic during a product. */
 static unsigned asked_by(int64_t n, int64_t k)
 {
     const unsigned before = card_lt_asked;
@@ -30,8 +28,7 @@ static unsigned asked_by(int64_t n, int64_t k)
     return card_lt_asked - before;
 }
 
-/* Checks the scratch of a loss by tile over 32,768 tokens: 256 MiB of logits are 2,048 words, and
- * 4,096 words are taken if `logits_bytes` are enough for them. Computes nothing. */
+/* Loss by tile takes wider tiles if `logits_bytes` are enough for them. */
 static void tiles_of_logits_are_wide_enough(void)
 {
     enum { TOKENS = 32768, WORDS = 4096 };
@@ -59,7 +56,7 @@ static void shapes_are_asked_once(void)
     rig_close();
 }
 
-/* Strides and alignments are part of the shape, because the library's proposal depends on them. */
+/* Strides and alignments are part of the shape: the library's proposal depends on them. */
 static void strides_and_alignments_are_asked_alone(void)
 {
     rig_open(NULL, 1);
@@ -72,7 +69,7 @@ static void strides_and_alignments_are_asked_alone(void)
     y.y = rig_zeros(KERN_BF16, 4 * 16);
     const struct {
         int64_t x_stride, y_stride;
-        int skip; /* number of elements before x */
+        int skip; /* elements before x */
         unsigned asked;
     } rows[] = {{8, 8, 0, 1}, {16, 8, 0, 1}, {8, 16, 0, 1}, {8, 8, 2, 1},
                 {8, 8, 8, 0}, {16, 8, 0, 0}, {8, 16, 0, 0}, {8, 8, 2, 0}};
@@ -87,7 +84,7 @@ static void strides_and_alignments_are_asked_alone(void)
     rig_close();
 }
 
-/* The first proposal that the library does not call unusable is taken. */
+/* The first usable proposal is taken. */
 static void the_first_proposal_is_taken(void)
 {
     rig_open(NULL, 1);
@@ -102,7 +99,7 @@ static void the_first_proposal_is_taken(void)
     rig_close();
 }
 
-/* A product that is computed without the library is right, and one warning reports it. */
+/* A product computed without the library is right, and one warning reports it. */
 static void shapes_without_an_algorithm_warn_once(void)
 {
     test_listen(CORE_LOG_WARN);
@@ -117,8 +114,7 @@ static void shapes_without_an_algorithm_warn_once(void)
     test_listen_end();
 }
 
-/* If the table is full, the oldest shape is replaced. The library is asked again when the replaced
- * shape is used. */
+/* If the table is full, a new shape replaces the oldest one. */
 static void the_oldest_shape_is_replaced(void)
 {
     rig_open(NULL, 1);

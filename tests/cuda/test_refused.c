@@ -1,5 +1,4 @@
-/* Proves that a card's ops refuse bad arguments (too little scratch, types, sizes) before they
- * launch anything, and give the reason; and that arguments without work launch nothing. */
+/* Proves that a card's ops refuse bad arguments before they launch anything. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -20,8 +19,7 @@ static int launch(enum kern_op op, const struct dev_launch *where, const void *a
     return -ENOSYS;
 }
 
-/* Every op of the table has a row with its name and the size of its arguments. Two ops tell how
- * much scratch they need. */
+/* An op has a row with its name and the size of its arguments. */
 static void all_ops_are_there(void)
 {
     size_t count = 0;
@@ -79,7 +77,7 @@ static void sizes_are_refused(void)
     check_contains(core_err_message(), "2147483648 tokens");
 }
 
-/* Without work or without outputs nothing is launched; without a card a launch would fail. */
+/* Without work or outputs nothing is launched; without a card a launch would fail. */
 static void nothing_is_done(void)
 {
     const struct dev_launch where = {.scratch_bytes = SIZE_MAX};

@@ -1,6 +1,5 @@
 /* Proves that Hopper's kernels of attention and its gradient are used only if they agree with the
- * kernels of all cards. On a card that reads descriptors differently, the check warns once, and the
- * other kernels compute. */
+ * kernels of all cards. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -35,8 +34,7 @@ static struct kern_attention_arguments arguments_of(int64_t dim)
     return a;
 }
 
-/* Returns the number of warpgroup products of an attention whose result is compared with the
- * reference. */
+/* Returns the number of warpgroup products of an attention, and checks its result. */
 static unsigned products_of(int64_t dim)
 {
     const unsigned before = card_group_products;
@@ -45,8 +43,7 @@ static unsigned products_of(int64_t dim)
     return card_group_products - before;
 }
 
-/* Returns the number of warpgroup products of the gradient of an attention that is compared in the
- * same way. */
+/* Returns the number of warpgroup products of an attention's gradient, and checks its result. */
 static unsigned grad_products_of(int64_t dim)
 {
     const struct kern_attention_arguments a = arguments_of(dim);
@@ -65,8 +62,7 @@ static unsigned grad_products_of(int64_t dim)
     return card_group_products - before;
 }
 
-/* Once the check has succeeded, heads of 64 are computed with warpgroup products; unsuitable sizes
- * never are. */
+/* After the check, heads of 64 use warpgroup products; heads of 72 do not. */
 static void it_is_used_where_it_agrees(void)
 {
     test_listen(CORE_LOG_WARN);
@@ -87,8 +83,7 @@ static void it_is_used_where_it_agrees(void)
     test_listen_end();
 }
 
-/* If descriptors are read in another way, the results are still right, because the other kernel
- * computes. */
+/* If the card reads descriptors in another way, the other kernel computes. */
 static void a_card_that_differs_is_found_out(void)
 {
     test_listen(CORE_LOG_WARN);
@@ -109,8 +104,7 @@ static void a_card_that_differs_is_found_out(void)
     test_listen_end();
 }
 
-/* Checks that the other kernels compute, and that there is a warning for forward and gradient with
- * the driver's reason. */
+/* Checks that the other kernels compute, and that warnings give the driver's reason. */
 static void nothing_is_copied(const char *why)
 {
     test_listen(CORE_LOG_WARN);
@@ -136,7 +130,7 @@ static void without_tensor_maps_it_is_not_used(void)
     card_maps_are_missing = false;
 }
 
-/* The warpgroup kernels take only bf16; the kernels of all cards compute fp16. */
+/* fp16 uses the kernels of all cards. */
 static void fp16_goes_without(void)
 {
     rig_open(NULL, 1);
@@ -147,7 +141,7 @@ static void fp16_goes_without(void)
     rig_close();
 }
 
-/* Kernels that the environment variable excludes are not checked; it may exclude one or both. */
+/* Kernels that TIDE_ATTENTION excludes are not used. */
 static void it_can_be_left_out(void)
 {
     static const struct {
@@ -183,7 +177,7 @@ static void other_values_are_refused(void)
     check_true(cuda == NULL);
 }
 
-/* The check of Hopper's kernels has scratch even for shapes that need none themselves. */
+/* The check of Hopper's kernels has scratch even for shapes that need none. */
 static void the_check_has_room(void)
 {
     const struct kern_attention_arguments a = {.type = KERN_BF16,

@@ -1,6 +1,5 @@
-/* Proves that the memory which a card's budget leaves free by default is enough for everything that
- * is loaded into the card later: the machine code of all kernels in this program, counted in its
- * file, the kernels' stacks, and kernels of cuBLASLt. No GPU is needed. */
+/* Proves that the memory that a card's budget leaves free is enough for code that is loaded later:
+ * this program's kernels, their stacks, and cuBLASLt. No GPU is needed. */
 #include <elf.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -13,16 +12,15 @@
 #include "kernels/table.h"
 #include "tests/harness/test.h"
 
-/* A fat binary holds the forms of one .cu file: machine code for each card, and PTX. The two
- * headers are as nvcc 12 and 13 write them. NVIDIA does not document them, so this test fails if
- * they change. */
+/* A fat binary holds the forms of one .cu file: machine code per card, and PTX. NVIDIA does not
+ * document the headers of nvcc 12 and 13, so this test fails if they change. */
 static const uint32_t fat_magic = 0xba55ed50;
 enum { FAT_ELF = 2, FAT_PTX = 1, ARCH_MAX = 200 };
 struct fat_header {
     uint32_t magic;
     uint16_t version;
     uint16_t header_bytes;
-    uint64_t bytes; /* size of all entries */
+    uint64_t bytes; /* of all entries */
 };
 struct fat_entry {
     uint16_t kind;
@@ -38,11 +36,11 @@ struct fat_entry {
     uint64_t whole_bytes; /* when decompressed; 0: not compressed */
 };
 
-/* The largest number of bytes that is loaded on a card of each architecture. Sections that stay on
- * the host count, too. */
+/* Bytes loaded on a card of each architecture, at most: sections that stay on the host count,
+ * too. */
 struct code {
     uint64_t bytes[ARCH_MAX];
-    unsigned files[ARCH_MAX]; /* .cu files with code for it */
+    unsigned files[ARCH_MAX]; /* .cu files with code for the architecture */
     unsigned fats;
 };
 
@@ -83,7 +81,7 @@ static void count_section(const char *at, const char *end, struct code *code)
     }
 }
 
-/* Counts the code in the file of this program. */
+/* Counts the code in this program's file. */
 static void count_code(struct code *code)
 {
     struct stat info;
@@ -107,15 +105,15 @@ static void count_code(struct code *code)
 
 static void the_spare_is_enough(void)
 {
-    /* The largest GPU that is known to the authors has 160 multiprocessors of 2,048 threads; the
-     * runtime's default stack is 1 KiB, and no kernel's is larger (objects.sh). Of cuBLASLt a run
-     * loads some dozens of kernels of up to some 100 KiB each, when it first uses them. */
+    /* The largest known GPU has 160 multiprocessors of 2,048 threads; the default stack, 1 KiB, is
+     * also the largest of a kernel (objects.sh). A run loads some dozens of kernels of cuBLASLt of
+     * about 100 KiB. */
     enum { UNITS_MAX = 160, THREADS = 2048, STACK_BYTES = 1024, CU_FILES = 19 };
     static const uint64_t stacks = (uint64_t)UNITS_MAX * THREADS * STACK_BYTES;
     static const uint64_t library = UINT64_C(256) << 20;
     struct code code = {.fats = 0};
     uint64_t most = 0;
-    kern_ops_detach(NULL); /* so that the linker takes the ops */
+    kern_ops_detach(NULL); /* makes the linker take the ops */
     count_code(&code);
     check_uint(code.fats, >=, CU_FILES);
     for (unsigned arch = 0; arch < ARCH_MAX; arch++) {

@@ -1,6 +1,5 @@
-/* Proves that the update and the tile sums on a card have the bits of cpu_adam, and that sums over
- * ranks have those of core/coll, for every rule and format, and for sizes, tails, alignments and
- * numbers at the ends of formats. */
+/* Proves that updates and tile sums on a card have the bits of cpu_adam, and sums over ranks those
+ * of core/coll. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +13,7 @@
 
 enum { ROOM = 1400, SCALES = 8, WORDS_MAX = 17 };
 
-/* Returns mostly ordinary numbers over 40 binades, and sometimes the limits of the format. */
+/* Returns mostly ordinary numbers over 40 binades, and sometimes a format's limits. */
 static float number(bool with_bad)
 {
     static const uint32_t special[WORDS_MAX] = {
@@ -34,7 +33,7 @@ static size_t type_bytes(enum core_update_type type)
     return type == CORE_UPDATE_F32 ? 4 : type == CORE_UPDATE_Q8 ? 1 : 2;
 }
 
-/* Returns an array of the rig whose host and device memory have the same numbers. */
+/* Returns an array with the same numbers in host and device memory. */
 static void *numbers(enum core_update_type type, int64_t count, bool with_bad, bool is_signed)
 {
     char *values = calloc((size_t)count + 1, 4);
@@ -68,7 +67,7 @@ static void same(const char *what, enum core_update_type type, const void *array
     }
 }
 
-/* Codes under a scale that is not finite have no meaning: copies the card's codes there. */
+/* Codes under a scale that is not finite have no meaning; copies the card's codes. */
 static void codes_drop(const struct adam_options *o, void *codes, const float *scale, int64_t into,
                        uint64_t size)
 {
@@ -168,7 +167,7 @@ static void one_size(const struct adam_options *options, uint64_t size, int64_t 
     check_uint(*(const uint32_t *)rig_fetch(card_met), ==, met);
 }
 
-/* Compares whole groups and parts of them, at alignments that allow wide accesses and at others. */
+/* Compares whole groups and parts of them, aligned and unaligned. */
 static void one_format(enum core_update_rule rule, int n)
 {
     const struct adam_options o = ref_options(rule, n);
@@ -255,7 +254,7 @@ static void one_line(enum core_update_type type, uint64_t size, int64_t into)
     }
 }
 
-/* Compares every type, tails, alignments, and more than one tile. */
+/* Compares types, tails, alignments, and more than one tile. */
 static void lines(void)
 {
     const uint64_t sizes[] = {1, 7, 8, 31, 33, 255, 260, 2048, 2049, 5000};
@@ -314,8 +313,8 @@ static void one_sum(enum core_update_type type, uint64_t count, uint64_t into)
     free(before);
 }
 
-/* The sum over ranks is computed in place, rank after rank in fp32, and rounded once; elements
- * before and after the summed ones do not change. */
+/* The sum over ranks is computed in place, in fp32 and in the order of ranks, and rounded once;
+ * neighbours do not change. */
 static void sums(void)
 {
     const uint64_t counts[] = {1, 7, 8, 300, 1024, 1300};
@@ -329,7 +328,7 @@ static void sums(void)
     rig_close();
 }
 
-/* A norm that begins within a tile, and types that are not numbers, are refused. */
+/* A norm that begins within a tile is refused, and so are 8-bit codes. */
 static void bad_lines_are_refused(void)
 {
     const struct core_squares_args norm = {.first = 3, .count = 1};

@@ -235,7 +235,7 @@ static void in_the_way(void)
     check_owners();
 }
 
-/* Kills the process at each request; see the top of this file. */
+/* Kills the process at each request, and checks the model and the owner's files. */
 static void kill_at_each_request(void)
 {
     int old = 0;

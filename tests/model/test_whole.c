@@ -372,8 +372,8 @@ static void documents(void)
     }
 }
 
-/* Labels of -100 are not targets: a row with no others does not change the result. A step without
- * targets succeeds. */
+/* Labels of -100 are not targets: a row without other labels changes neither loss nor norm. A step
+ * without targets succeeds. */
 static void ignored(void)
 {
     struct fixture fixture;

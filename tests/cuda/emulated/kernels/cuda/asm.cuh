@@ -1,5 +1,5 @@
-/* asm.cuh: the instructions of kernels/cuda/asm.cuh in plain C++, for the emulated card. In some
- * launches an asynchronous copy is held back until a wait for it, so that a missing wait shows. */
+/* asm.cuh: the instructions of kernels/cuda/asm.cuh in plain C++, for the emulated card. Some
+ * launches delay asynchronous copies, so that a missing wait shows. */
 #ifndef KERNELS_CUDA_ASM_CUH
 #define KERNELS_CUDA_ASM_CUH
 

@@ -1,7 +1,6 @@
 /* asm_sm90.cuh: the instructions of kernels/cuda/asm_sm90.cuh in plain C++, for the emulated card.
- * A product is computed when a thread waits for it, from the contents of its registers and tiles at
- * that time, so that a missing wait or barrier shows. Descriptors are decoded as the PTX manual
- * lays them out. */
+ * A product is computed when a thread waits for it, so that a missing wait or barrier shows.
+ * Descriptors are decoded as in the PTX manual. */
 #ifndef KERNELS_CUDA_ASM_SM90_CUH
 #define KERNELS_CUDA_ASM_SM90_CUH
 
@@ -29,8 +28,8 @@ static inline kern_wg_tile kern_wg_tile_from(kern_wg_tile tile, uint32_t bytes)
     return {tile.bits + (bytes >> 4)};
 }
 
-/* Returns element (i, k) of an operand. Elements with consecutive k are adjacent, or, if `turned`,
- * elements with consecutive i. */
+/* Returns element (i, k) of an operand. Elements with consecutive k are adjacent; if `turned`,
+ * those with consecutive i. */
 template <typename T> float card_wg_element(kern_wg_tile tile, bool turned, int i, int k)
 {
     const uint32_t start = static_cast<uint32_t>(tile.bits & 0x3fff) << 4;
@@ -49,7 +48,7 @@ template <typename T> float card_wg_element(kern_wg_tile tile, bool turned, int 
 struct card_wg_product {
     void (*run)(const card_wg_product &);
     float (*d)[4];
-    int count; /* number of groups of eight columns */
+    int count; /* groups of eight columns */
     bool first;
     const uint32_t *a; /* NULL: the operand is in a tile */
     kern_wg_tile a_tile, b_tile;
@@ -62,7 +61,7 @@ struct card_wg_queue {
     int count;
     unsigned batch;
 };
-/* All files must share these, because the linker keeps one instance of each template below. */
+/* Shared by all files: the linker keeps one instance of each template below. */
 inline card_wg_queue card_wg_queues[1024];
 
 inline card_wg_queue &card_wg_mine()
