@@ -1,5 +1,5 @@
-/* card.c: a scheduler for the threads of a kernel. A thread has its own stack, and yields while it
- * waits. */
+/* card.c: a scheduler for a kernel's threads, which have their own stacks and yield while they
+ * wait. */
 #include "tests/cuda/card.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ enum {
 };
 
 struct fiber {
-    void *stack;             /* the stack pointer of a thread that does not run */
+    void *stack;             /* the stack pointer while the thread does not run */
     const uint64_t *meeting; /* waits while *meeting is `met`; NULL: can run */
     uint64_t met;
     bool done;
@@ -36,7 +36,6 @@ struct copies {
     unsigned batch; /* that is being filled */
 };
 
-/* Copies of boxes in flight. */
 enum { BOXES_MAX = 64 };
 struct box {
     uint32_t shared;
@@ -292,7 +291,7 @@ void card_tensor_copy(uint32_t shared, const struct card_tensor *tensor, uint64_
     card.boxes[card.boxes_count++] = box;
 }
 
-/* Completes the copy of a box in flight, if there is one. */
+/* Completes a copy of a box in flight, if there is one. */
 static bool box_come(void)
 {
     if (card.boxes_count == 0) {
@@ -315,8 +314,7 @@ static void fiber_begin(unsigned index)
     card.fibers[index] = (struct fiber){.stack = (void *)(top - 8)};
 }
 
-/* Returns the n-th of `count` warps or lanes to run: upwards, downwards, or upwards from a random
- * one. */
+/* Returns the n-th of `count` warps or lanes: upwards, downwards, or upwards from a random one. */
 static unsigned turn(unsigned n, unsigned count)
 {
     switch (card.launches % 3) {
@@ -326,8 +324,8 @@ static unsigned turn(unsigned n, unsigned count)
     }
 }
 
-/* Runs a warp as long as it needs no other warp, so that a missing wait shows. Returns whether a
- * thread ran. */
+/* Runs a warp until it needs another warp, so that a missing wait shows. Returns whether a thread
+ * ran. */
 static bool warp_run(unsigned warp)
 {
     bool any = false;

@@ -1,5 +1,5 @@
-/* fake_cublaslt.c: a library that the loader finds as libcublasLt.so.13. Its version is the number
- * of calls of cublasLtGetVersion since it was loaded. */
+/* fake_cublaslt.c: found by the loader as libcublasLt.so.13. Its version counts calls of
+ * cublasLtGetVersion since it was loaded. */
 #include <stddef.h>
 
 #define EXPORT __attribute__((visibility("default")))

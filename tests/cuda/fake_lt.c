@@ -1,5 +1,5 @@
-/* fake_lt.c: the part of cuBLASLt that product_lt.c calls, in plain loops. Checks what the
- * library's documents require. */
+/* fake_lt.c: the part of cuBLASLt that product_lt.c calls, in plain loops, with the checks of its
+ * documents. */
 #include <cublasLt.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -173,8 +173,8 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
     }
     *count = 0;
     card_lt_asked++;
-    /* Refuses strides and alignments that are not multiples of 4 bytes, so that the product without
-     * the library is tested, too. */
+    /* Refuses strides and alignments that are not multiples of 4 bytes, to test the product without
+     * the library. */
     const uint64_t strides = (uint64_t)a.stride * type_bytes(a.type) |
                              (uint64_t)b.stride * type_bytes(b.type) | preference.align[0] |
                              preference.align[1];
@@ -219,7 +219,7 @@ struct product {
     void *out, *workspace;
 };
 
-/* Returns the m x k elements of an operand in fp32, by columns; the caller frees them. */
+/* Returns an operand in fp32, by columns; the caller frees it. */
 static float *operand(const void *data, const struct layout *layout, bool turned, uint64_t m,
                       uint64_t k)
 {

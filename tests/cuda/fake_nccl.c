@@ -29,7 +29,6 @@
 
 enum { RANKS_MAX = 8, OPS_MAX = 4 * RANKS_MAX };
 
-/* Data from one rank to another. */
 struct box {
     _Atomic uint64_t posted,
         taken; /* released after the members below, or after the bytes are read */
@@ -68,8 +67,7 @@ struct group {
     struct ncclComm *comm;
     void *stream;
     bool hangs, loses;
-    /* This rank's sum, rounded to `type` at each addition; copied to `to` after the other ranks
-     * have taken their data. */
+    /* This rank's sum, rounded to `type` at each addition; copied to `to` at the end. */
     ncclDataType_t type;
     void *sum, *to;
     size_t sum_bytes;
@@ -250,7 +248,7 @@ static void set_element(ncclDataType_t type, void *at, size_t i, float value)
     }
 }
 
-/* Adds the array of another rank; the first array begins the sum. */
+/* Adds another rank's array; the first array begins the sum. */
 static void take_and_add(struct group *group, const struct op *op)
 {
     const size_t width = group->type == ncclFloat32 ? 4 : 2;
@@ -384,7 +382,7 @@ EXPORT ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int pe
                : add(comm, stream, (struct op){.peer = peer, .to = to, .bytes = count});
 }
 
-/* Runs a collective as a separate group; a rank may send data to itself. */
+/* A collective is a group; a rank may send data to itself. */
 EXPORT ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
                                   ncclComm_t comm, cudaStream_t stream)
 {
@@ -413,8 +411,7 @@ EXPORT ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, nccl
     return ncclGroupEnd();
 }
 
-/* Sends an array to the root of its sum. The root begins with the array of the rank after
- * itself. */
+/* Sends an array to the root of its sum. The root begins with the rank after itself. */
 static ncclResult_t add_sum(const void *from, void *to, size_t count, ncclDataType_t type, int root,
                             ncclComm_t comm, cudaStream_t stream)
 {

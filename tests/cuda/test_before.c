@@ -1,5 +1,4 @@
-/* Proves, on the emulated card, what a run does before its steps: memory that cannot be pinned,
- * measurement, budgets, events. */
+/* Proves, on the emulated card, what a run does before its steps. */
 #include <stdio.h>
 
 #include "kernels/table.h"
@@ -81,14 +80,14 @@ static void measure_card(bool pairs)
     case_model_free(&made);
 }
 
-/* Measuring with rows and with pairs gives positive rates and frees the card's memory. */
+/* Measuring gives positive rates and frees the card's memory. */
 static void a_card_is_measured(void)
 {
     measure_card(false);
     measure_card(true);
 }
 
-/* Returns the number of events of a run, with everything on the card. */
+/* Returns the events of a run with everything on the card. */
 static unsigned events_of(struct case_model *made, const struct run_options *options,
                           unsigned steps)
 {
@@ -99,8 +98,7 @@ static unsigned events_of(struct case_model *made, const struct run_options *opt
     return fake_events_recorded() - before;
 }
 
-/* Events are recorded per plan command, not per op, plus some for copies of inputs and zeros for
- * padding. */
+/* Events are recorded per plan command, not per op. */
 static void a_command_has_one_event(void)
 {
     struct case_model made;
@@ -132,7 +130,7 @@ static void a_command_has_one_event(void)
     case_model_free(&made);
 }
 
-/* Other programs on the card change a run's budget, but not how its loss is computed. */
+/* Other programs on the card do not change how the loss is computed. */
 static void loss_ignores_other_programs(void)
 {
     struct case_model made;

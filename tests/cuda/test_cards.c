@@ -1,5 +1,5 @@
-/* Proves, on emulated cards and an imitation of NCCL (fake_nccl.c), the behaviour of ranks that
- * have a card each: devices, collectives, training, failures. */
+/* Proves, on emulated cards and an imitation of NCCL (fake_nccl.c), the behaviour of ranks with a
+ * card each. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -119,7 +119,7 @@ static void close_cards(unsigned count)
     check_int(fake_live(), ==, 0);
 }
 
-/* The emulated card's memory is the program's, so contract.c reads and writes it. */
+/* contract.c can access the emulated card's memory. */
 static void on_card(struct rank *rank, struct coll_options *options)
 {
     options->kind = "nccl";
@@ -130,7 +130,7 @@ static void on_card(struct rank *rank, struct coll_options *options)
     rank->from = rank->results[5];
 }
 
-/* Collectives on cards have the right bits, even if scratch has room only for pieces of a sum. */
+/* Collectives on cards have the right bits, even with little scratch. */
 static void results(void)
 {
     static const uint64_t counts[] = {0, 1, 4, 1027, 2560, COUNT_MAX};
@@ -179,8 +179,7 @@ static void uneven_borders(void)
     }
 }
 
-/* NCCL itself computes sums within groups. These sums are near the exact ones, in another order
- * than that of ranks. */
+/* NCCL's sums within groups are near the exact ones, in another order. */
 static void fast_sums(void)
 {
     static const uint64_t borders[] = {0, 0, 700, 701, 3000};
@@ -321,7 +320,7 @@ static const char *environment(const char *name)
     return getenv(name);
 }
 
-/* Runs a rank's process under mpirun; ends it if a check fails. */
+/* Runs a rank's process; ends the process if a check fails. */
 static int rank_main(void)
 {
     static struct rank rank;
@@ -376,7 +375,7 @@ static int run_processes(unsigned world, const char *program, char *text, size_t
     return pclose(pipe);
 }
 
-/* Ranks that are processes have the right results, and a failing rank ends the others. */
+/* Ranks in processes have the right results; a failing rank ends the others. */
 static void processes(void)
 {
     static char text[16384];
@@ -425,7 +424,7 @@ static struct run_options options_of(const struct way *way, const struct run_opt
     return options;
 }
 
-/* The placements have equal bits, and the losses of the CPU's ranks up to rounding. */
+/* Placements have equal bits, and the losses of the CPU's ranks up to rounding. */
 static void trains(uint32_t world, uint32_t stage)
 {
     struct case_model made;
@@ -461,7 +460,7 @@ static void trains(uint32_t world, uint32_t stage)
     case_model_free(&made);
 }
 
-/* With NCCL's own sums a run is near the exact one. */
+/* With NCCL's own sums, a run is near the exact one. */
 static void trains_fast(void)
 {
     struct case_model made;
@@ -508,7 +507,7 @@ static void stage_3(void)
     trains(2, 3);
 }
 
-/* If a rank fails in a step, the run ends with an error that names rank and card. */
+/* A rank that fails in a step ends the run, and is named. */
 static void a_run_ends(void)
 {
     struct case_model made;
@@ -529,8 +528,7 @@ static void a_run_ends(void)
 
 /* ---- through the public API ---- */
 
-/* Engines find and measure cards and plan for them; wrong cards and numbers of ranks are refused.
- * The second engine uses the cached rates. */
+/* Engines find and measure cards and plan for them; wrong devices are refused. */
 static void engines(void)
 {
     static const struct {
@@ -578,7 +576,7 @@ static void engines(void)
 
 /* ---- training in processes ---- */
 
-/* Trains; writes losses, norms and a hash of the trained weights. `processes`: NULL if ranks are
+/* Trains; writes losses, norms and a hash of the weights. `processes`: NULL if ranks are
  * threads. */
 static int train(struct tide_world *processes, const char *model, uint32_t ranks, uint32_t stage,
                  char *line, size_t bytes)
@@ -620,7 +618,7 @@ static int train(struct tide_world *processes, const char *model, uint32_t ranks
     return rc;
 }
 
-/* Runs a process of a world: the first process trains, the others serve. */
+/* The first process of a world trains, the others serve. */
 static int train_main(const char *model, const char *stage)
 {
     char line[512] = "";
@@ -666,7 +664,7 @@ static void check_processes(const struct world *world, uint32_t ranks, uint32_t 
     check_contains(text, line);
 }
 
-/* Training over MPI and over torchrun's TCP has the bits of training with threads. */
+/* Training in processes, over MPI or TCP, has the bits of training with threads. */
 static void trains_over_mpi(void)
 {
     struct world world;
@@ -681,7 +679,7 @@ static void trains_under_torchrun(void)
     check_processes(&world, 3, 3, false);
 }
 
-/* A card that fails in a step is named, and torchrun's processes end. */
+/* A card that fails in a step ends torchrun's processes, and is named. */
 static void ends_under_torchrun(void)
 {
     static char text[16384];

@@ -1,5 +1,5 @@
-/* Proves that training steps on a card, emulated or real, have the same bits for every placement,
- * and the CPU's losses up to rounding. */
+/* Proves that training steps on a card have the same bits for every placement, and the CPU's losses
+ * up to rounding. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "tests/kernels/rig.h"
 #include "tests/run/case.h"
 
-enum { STEPS = 2, FROZEN_WAYS = 2 /* ways that frozen() tries under a sanitizer */ };
+enum { STEPS = 2, FROZEN_WAYS = 2 /* number that frozen() tries under a sanitizer */ };
 
 static const struct way {
     const char *name;
@@ -30,7 +30,7 @@ static const struct way {
      NULL},
     {"all in STORE", PLAN_WHERE_STORE, PLAN_WHERE_STORE, PLAN_ACTS_KEEP, true, 0, NULL},
 };
-/* Ways that all_of() runs. */
+/* for all_of() */
 static const struct way more_ways[] = {
     {"planner's choice", PLAN_WHERE_AUTO, PLAN_WHERE_AUTO, PLAN_ACTS_AUTO, false, 0, NULL},
     {"all in DEVICE, kept", PLAN_WHERE_DEVICE, PLAN_WHERE_AUTO, PLAN_ACTS_KEEP, false, 0, NULL},
@@ -118,7 +118,7 @@ static void hold(const char *name, const struct run_options *base, const char *w
     case_model_free(&made);
 }
 
-/* If parts of blocks are frozen, gradients that no kernel writes are zero on the card. */
+/* With parts of blocks frozen, gradients that no kernel writes are zero. */
 static void frozen(void)
 {
     static const char *const patterns[] = {"*.mlp.*", "*norm*"};
@@ -164,8 +164,8 @@ static void sections(void)
     }
 }
 
-/* TIDE_DEVICE_MEMORY=separate does not change the bits. Buffers are then allocated separately, so
- * an emulated card detects accesses beyond their ends. */
+/* TIDE_DEVICE_MEMORY=separate keeps the bits, and an emulated card then detects accesses beyond a
+ * buffer's end. */
 static void separate_memory(void)
 {
     const struct run_options base = case_options();
@@ -187,7 +187,7 @@ static void separate_memory(void)
     case_model_free(&made);
 }
 
-/* A run's timeline has the times of the card's ops, and does not change the results. */
+/* A timeline has the times of the card's ops, and does not change the results. */
 static void ops_are_timed(void)
 {
     const struct run_options base = case_options();
@@ -232,15 +232,14 @@ static void ops_are_timed(void)
     }
     check_uint(bars, >, 50);
     check_uint(counted, ==, bars);
-    check_uint(core_json_count(ops), >, 8); /* products, norms, attention ... */
+    check_uint(core_json_count(ops), >, 8);
     check_double(sum_us, >, 0);
     check_double(fabs(total_us - sum_us), <, 1);
     core_json_destroy(doc);
     case_model_free(&made);
 }
 
-/* Frozen layers stored as nf4, which the card expands, give the same bits from DEVICE, HOST and
- * STORE. */
+/* Frozen layers stored as nf4 give the same bits from every tier. */
 static void stored(void)
 {
     static const char *const patterns[] = {"model.layers.*"};
@@ -255,8 +254,7 @@ static void stored(void)
     case_model_free(&made);
 }
 
-/* Adapters have the same bits with states on the card and in STORE, and the CPU's losses up to
- * rounding. */
+/* Adapters have the same bits for two placements, and the CPU's losses up to rounding. */
 static void adapters(void)
 {
     static const char *const head[] = {"lm_head"};
@@ -317,8 +315,7 @@ static void adapters(void)
     }
 }
 
-/* A card with room for a part of a stored layer expands section after section, with the bits of
- * whole layers. */
+/* A card that expands stored layers by sections gives the bits of whole layers. */
 static void stored_sections(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3};
@@ -350,8 +347,7 @@ static void family(const char *name)
     hold(name, &base, "bf16", ways, 2);
 }
 
-/* Checkpoints save states of the card. A run that moves to the card or away from it ends with the
- * bits of a run that stayed. */
+/* A run resumed with its states on another tier has the bits of an uninterrupted one. */
 static void checkpoints(void)
 {
     static const struct way home = {
@@ -395,7 +391,7 @@ static void checkpoints(void)
     case_model_free(&made);
 }
 
-/* Under a sanitizer, frozen() runs the first ways, so they are left out here. */
+/* Under a sanitizer, frozen() runs the first ways. */
 static void llama(void)
 {
     const struct run_options base = case_options();
@@ -419,8 +415,7 @@ static void qwen3_tied(void)
     family("qwen3 tied");
 }
 
-/* Compares several models in `more_ways`; on an emulated card, which takes minutes, only with
- * TIDE_TEST_FULL. */
+/* Takes minutes on an emulated card. */
 static void all_of(const struct run_options *base, const char *what)
 {
     static const char *const names[] = {"llama", "gpt2", "qwen3 tied", "llama tied"};

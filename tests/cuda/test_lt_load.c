@@ -1,4 +1,4 @@
-/* Proves that a process loads cuBLASLt once: destroying an engine does not unload the library. */
+/* Proves that destroying an engine does not unload cuBLASLt. */
 #include <stdio.h>
 
 #include "kernels/cuda/product_lt.h"
@@ -13,8 +13,7 @@ static void the_library_stays_loaded(void)
         struct kern_lt *lt = NULL;
         snprintf(version, sizeof version, "cuBLASLt %u, driver", turn);
         check_int(kern_lt_create(&lt), ==, 0);
-        check_contains(kern_lt_describe(lt), version); /* 1 again if the library had been
-                                                        * unloaded */
+        check_contains(kern_lt_describe(lt), version); /* 1 again after unloading */
         kern_lt_destroy(lt);
     }
 }

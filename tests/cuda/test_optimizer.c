@@ -1,5 +1,5 @@
-/* Proves, on the emulated card, that an optimizer of arrays on a GPU works in the order of the
- * application's streams, with the bits of host memory. */
+/* Proves, on the emulated card, that an optimizer on a GPU follows the application's streams and
+ * has the bits of host memory. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "tests/kernels/rig.h"
 #include "tests/run/optimizer_case.h"
 
-/* Work that a stream does later: filling bytes. */
+/* Work of a stream: filling bytes. */
 struct fill {
     void *to;
     const void *from; /* NULL: fill with 0xff, which is NaN */
@@ -43,8 +43,8 @@ static cudaStream_t make_stream(void)
     return stream;
 }
 
-/* Takes steps on a card. Arrays are overwritten on the stream right after their last use; the next
- * wait restores the weights. `seen`: the weights that the forward pass reads. */
+/* Overwrites arrays on the stream right after their last use; the next wait restores the weights.
+ * `seen`: the weights that forward reads. */
 static void train_on_card(struct run_optimizer *optimizer, const struct arrays *arrays,
                           struct arrays *seen, struct arrays *made, cudaStream_t streams[2])
 {
@@ -116,8 +116,7 @@ static void streams_keep_their_order(void)
     }
 }
 
-/* An error of the card is returned by a submit, the step or the wait, and the optimizer can be
- * destroyed. */
+/* An error of the card is returned by a submit, the step or the wait. */
 static void a_card_fails(void)
 {
     struct arrays card;

@@ -28,7 +28,7 @@ static unsigned asked_by(int64_t n, int64_t k)
     return card_lt_asked - before;
 }
 
-/* Loss by tile takes wider tiles if `logits_bytes` are enough for them. */
+/* Wider tiles are used if `logits_bytes` are enough for them. */
 static void tiles_of_logits_are_wide_enough(void)
 {
     enum { TOKENS = 32768, WORDS = 4096 };
@@ -56,7 +56,7 @@ static void shapes_are_asked_once(void)
     rig_close();
 }
 
-/* Strides and alignments are part of the shape: the library's proposal depends on them. */
+/* The library's proposal depends on strides and alignments. */
 static void strides_and_alignments_are_asked_alone(void)
 {
     rig_open(NULL, 1);
@@ -84,7 +84,6 @@ static void strides_and_alignments_are_asked_alone(void)
     rig_close();
 }
 
-/* The first usable proposal is taken. */
 static void the_first_proposal_is_taken(void)
 {
     rig_open(NULL, 1);
@@ -99,7 +98,7 @@ static void the_first_proposal_is_taken(void)
     rig_close();
 }
 
-/* A product computed without the library is right, and one warning reports it. */
+/* A product computed without the library is right and reported by one warning. */
 static void shapes_without_an_algorithm_warn_once(void)
 {
     test_listen(CORE_LOG_WARN);
@@ -114,7 +113,6 @@ static void shapes_without_an_algorithm_warn_once(void)
     test_listen_end();
 }
 
-/* If the table is full, a new shape replaces the oldest one. */
 static void the_oldest_shape_is_replaced(void)
 {
     rig_open(NULL, 1);

@@ -1,5 +1,4 @@
-/* Proves that Hopper's kernels of attention and its gradient are used only if they agree with the
- * kernels of all cards. */
+/* Proves that Hopper's kernels of attention are used only if they agree with the other kernels. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -34,7 +33,7 @@ static struct kern_attention_arguments arguments_of(int64_t dim)
     return a;
 }
 
-/* Returns the number of warpgroup products of an attention, and checks its result. */
+/* Checks an attention; returns the number of its warpgroup products. */
 static unsigned products_of(int64_t dim)
 {
     const unsigned before = card_group_products;
@@ -43,7 +42,7 @@ static unsigned products_of(int64_t dim)
     return card_group_products - before;
 }
 
-/* Returns the number of warpgroup products of an attention's gradient, and checks its result. */
+/* Checks the gradient of an attention; returns the number of its warpgroup products. */
 static unsigned grad_products_of(int64_t dim)
 {
     const struct kern_attention_arguments a = arguments_of(dim);
@@ -62,7 +61,7 @@ static unsigned grad_products_of(int64_t dim)
     return card_group_products - before;
 }
 
-/* After the check, heads of 64 use warpgroup products; heads of 72 do not. */
+/* After the check, only suitable heads use warpgroup products. */
 static void it_is_used_where_it_agrees(void)
 {
     test_listen(CORE_LOG_WARN);
@@ -104,7 +103,7 @@ static void a_card_that_differs_is_found_out(void)
     test_listen_end();
 }
 
-/* Checks that the other kernels compute, and that warnings give the driver's reason. */
+/* Checks that the other kernels compute, with warnings that give the driver's reason. */
 static void nothing_is_copied(const char *why)
 {
     test_listen(CORE_LOG_WARN);
@@ -119,7 +118,7 @@ static void nothing_is_copied(const char *why)
     test_listen_end();
 }
 
-/* If the driver refuses tensor maps or has none, the kernels of all cards are used. */
+/* Without tensor maps the other kernels are used. */
 static void without_tensor_maps_it_is_not_used(void)
 {
     card_maps_are_refused = true;
@@ -130,7 +129,7 @@ static void without_tensor_maps_it_is_not_used(void)
     card_maps_are_missing = false;
 }
 
-/* fp16 uses the kernels of all cards. */
+/* fp16 does not use Hopper's kernels. */
 static void fp16_goes_without(void)
 {
     rig_open(NULL, 1);
@@ -161,7 +160,6 @@ static void it_can_be_left_out(void)
     }
 }
 
-/* An unknown value is refused; the message has the value and the expected ones. */
 static void other_values_are_refused(void)
 {
     struct kern_cuda *cuda = NULL;
@@ -177,7 +175,7 @@ static void other_values_are_refused(void)
     check_true(cuda == NULL);
 }
 
-/* The check of Hopper's kernels has scratch even for shapes that need none. */
+/* The check of Hopper's kernels has scratch, even for small shapes. */
 static void the_check_has_room(void)
 {
     const struct kern_attention_arguments a = {.type = KERN_BF16,

@@ -1,5 +1,5 @@
-/* Proves that the memory that a card's budget leaves free is enough for code that is loaded later:
- * this program's kernels, their stacks, and cuBLASLt. No GPU is needed. */
+/* Proves that a card's budget leaves enough memory for kernels, their stacks and cuBLASLt. No GPU
+ * is needed. */
 #include <elf.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -12,8 +12,8 @@
 #include "kernels/table.h"
 #include "tests/harness/test.h"
 
-/* A fat binary holds the forms of one .cu file: machine code per card, and PTX. NVIDIA does not
- * document the headers of nvcc 12 and 13, so this test fails if they change. */
+/* A fat binary holds the forms of one .cu file: machine code per card, and PTX. Its headers,
+ * written by nvcc 12 and 13, are undocumented; this test fails if they change. */
 static const uint32_t fat_magic = 0xba55ed50;
 enum { FAT_ELF = 2, FAT_PTX = 1, ARCH_MAX = 200 };
 struct fat_header {
@@ -36,11 +36,10 @@ struct fat_entry {
     uint64_t whole_bytes; /* when decompressed; 0: not compressed */
 };
 
-/* Bytes loaded on a card of each architecture, at most: sections that stay on the host count,
- * too. */
+/* At most these bytes are loaded: some sections stay on the host. */
 struct code {
     uint64_t bytes[ARCH_MAX];
-    unsigned files[ARCH_MAX]; /* .cu files with code for the architecture */
+    unsigned files[ARCH_MAX]; /* with code for the architecture */
     unsigned fats;
 };
 
@@ -81,7 +80,6 @@ static void count_section(const char *at, const char *end, struct code *code)
     }
 }
 
-/* Counts the code in this program's file. */
 static void count_code(struct code *code)
 {
     struct stat info;
@@ -105,9 +103,9 @@ static void count_code(struct code *code)
 
 static void the_spare_is_enough(void)
 {
-    /* The largest known GPU has 160 multiprocessors of 2,048 threads; the default stack, 1 KiB, is
-     * also the largest of a kernel (objects.sh). A run loads some dozens of kernels of cuBLASLt of
-     * about 100 KiB. */
+    /* The largest known GPU has 160 multiprocessors of 2,048 threads. No kernel's stack exceeds the
+     * default of 1 KiB (objects.sh). A run loads some dozens of kernels of cuBLASLt of about 100
+     * KiB. */
     enum { UNITS_MAX = 160, THREADS = 2048, STACK_BYTES = 1024, CU_FILES = 19 };
     static const uint64_t stacks = (uint64_t)UNITS_MAX * THREADS * STACK_BYTES;
     static const uint64_t library = UINT64_C(256) << 20;

@@ -13,7 +13,7 @@
 
 enum { ROOM = 1400, SCALES = 8, WORDS_MAX = 17 };
 
-/* Returns mostly ordinary numbers over 40 binades, and sometimes a format's limits. */
+/* Returns ordinary numbers over 40 binades, and sometimes a format's limits. */
 static float number(bool with_bad)
 {
     static const uint32_t special[WORDS_MAX] = {
@@ -67,7 +67,7 @@ static void same(const char *what, enum core_update_type type, const void *array
     }
 }
 
-/* Codes under a scale that is not finite have no meaning; copies the card's codes. */
+/* Codes under a scale that is not finite have no meaning. */
 static void codes_drop(const struct adam_options *o, void *codes, const float *scale, int64_t into,
                        uint64_t size)
 {
@@ -167,7 +167,7 @@ static void one_size(const struct adam_options *options, uint64_t size, int64_t 
     check_uint(*(const uint32_t *)rig_fetch(card_met), ==, met);
 }
 
-/* Compares whole groups and parts of them, aligned and unaligned. */
+/* Compares whole and partial groups, aligned and unaligned. */
 static void one_format(enum core_update_rule rule, int n)
 {
     const struct adam_options o = ref_options(rule, n);
@@ -313,8 +313,8 @@ static void one_sum(enum core_update_type type, uint64_t count, uint64_t into)
     free(before);
 }
 
-/* The sum over ranks is computed in place, in fp32 and in the order of ranks, and rounded once;
- * neighbours do not change. */
+/* Sums over ranks are added in fp32 in the order of ranks and rounded once; neighbours do not
+ * change. */
 static void sums(void)
 {
     const uint64_t counts[] = {1, 7, 8, 300, 1024, 1300};
@@ -328,7 +328,6 @@ static void sums(void)
     rig_close();
 }
 
-/* A norm that begins within a tile is refused, and so are 8-bit codes. */
 static void bad_lines_are_refused(void)
 {
     const struct core_squares_args norm = {.first = 3, .count = 1};

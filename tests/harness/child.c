@@ -40,7 +40,7 @@ _Noreturn void __wrap__exit(int code)
 void test_child_end(int code)
 {
 #ifdef TEST_COVERAGE
-    exit(code); /* a shared libtide has its own counters, which only exit() writes */
+    exit(code); /* only exit() writes the counters of a shared libtide */
 #else
     _exit(code);
 #endif
@@ -83,7 +83,7 @@ int test_child(int (*run)(void *argument), void *argument)
     return WIFSIGNALED(status) ? 256 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Runs in the process that test_orphan_kill() kills; does not return. */
+/* Runs in the process that test_orphan_kill() kills. */
 static void be_parent(int (*run)(void *argument), void *argument, int said, int release)
 {
     char byte = 'n';

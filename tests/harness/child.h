@@ -8,9 +8,9 @@
 /* Time after which a stopped child is continued. */
 enum { TEST_STOP_MS = 2500 };
 
-/* Runs `run` in a child with one thread and waits for the child. Returns the low 8 bits of the
- * result of `run`, 255 if no child could be started, or 256 + the signal that ended the child. The
- * child's standard error is dropped. A failed check in the child fails the caller's case. */
+/* Runs `run` in a child with one thread, without standard error. Returns the low 8 bits of the
+ * result of `run`, 255 if no child could be started, or 256 + the signal that ended the child. A
+ * failed check in the child fails the caller's case. */
 int test_child(int (*run)(void *argument), void *argument);
 
 /* Ends this process like _exit(), but with exit() in a coverage build, because _exit() drops the
@@ -27,16 +27,15 @@ struct test_orphan {
 void test_orphan_begin(int (*run)(void *argument), void *argument, struct test_orphan *out);
 /* Kills the process; its child continues to run. */
 void test_orphan_kill(const struct test_orphan *orphan);
-/* Ends the child. */
 void test_orphan_end(const struct test_orphan *orphan);
 
 /* Makes later calls of io_uring_setup in this process fail with `code`, like a container's filter;
  * if `libaio`, also io_setup. Returns 0 or -errno. */
 int test_child_refuse_uring(int code, bool libaio);
 
-/* Calls `body` in two children: one for EPERM (io_uring is forbidden), one for ENOSYS (the kernel
- * has none). `code` points to this int; `body` passes it to test_child_refuse_uring(). A nonzero
- * result of `body` fails the case. Skips the case under TSan. */
+/* Calls `body` in two children: for EPERM (io_uring is forbidden) and for ENOSYS (the kernel has
+ * none). `code` points to this int, for test_child_refuse_uring(). A nonzero result fails the case.
+ * Skips the case under TSan. */
 void test_without_uring(int (*body)(void *code));
 /* Checks the error of a request for io_uring in such a child, or in a build without liburing. */
 void test_uring_is_refused(int code, int rc, const char *message);

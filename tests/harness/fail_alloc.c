@@ -1,5 +1,5 @@
 /* fail_alloc.c: wrappers that the linker inserts, a countdown, and a table of live blocks. Any
- * thread may call the wrappers; the thread of the case arms the countdown. */
+ * thread may call the wrappers. */
 #include "tests/harness/fail_alloc.h"
 
 #include <errno.h>

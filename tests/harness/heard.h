@@ -10,7 +10,7 @@ void test_listen(enum core_log_level level);
 /* Stops capturing; the captured lines stay. */
 void test_listen_end(void);
 
-/* Returns the lines, separated by newlines. Valid until the program ends; grows while threads
+/* Returns the lines, each ending with a newline. Valid until the program ends; grows while threads
  * log. */
 const char *test_heard(void);
 /* Returns the number of lines that contain `part`; "" counts all lines. */

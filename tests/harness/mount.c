@@ -48,7 +48,7 @@ bool test_mounts_begin(void)
     return state == HERE;
 }
 
-/* Makes an empty folder, or uses that of an earlier mount. */
+/* An earlier mount may have left the folder. */
 static const char *make_place(const char *name)
 {
     const char *path = test_path(name);

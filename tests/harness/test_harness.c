@@ -1,5 +1,4 @@
-/* Tests of the harness: mounts and directories are removed, and a check in a child can fail the
- * case. */
+/* Tests of the harness: mounts, directories, and checks in a child. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -42,7 +41,6 @@ static int die_mounted(void *argument)
     return 2;
 }
 
-/* A killed program leaves no mount. */
 static void killed_programs_leave_no_mount(void)
 {
     const char *place = test_path("killed");
@@ -67,8 +65,8 @@ static int leave_mounted(void *argument)
     exit(fd >= 0 ? 0 : 1);
 }
 
-/* A program that exits with a mounted file system removes its directory. This is the first case, so
- * that the child makes its own directory. */
+/* A program that exits with a mounted file system removes its directory. The case is the first, so
+ * that the child makes a separate directory. */
 static void directories_go_with_what_is_mounted(void)
 {
     char *directory = mmap(NULL, PATH_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
@@ -125,8 +123,7 @@ static int run_program(void *argument)
     return test_main(1, words, cases, sizeof cases / sizeof cases[0]);
 }
 
-/* A failed check or a skip in a child ends the child and fails the case; the next cases run
- * once. */
+/* A failed check or a skip in a child fails the case; the next cases run once. */
 static void a_check_in_a_child_fails_the_case(void)
 {
     const char *path = test_path("tap");

@@ -54,8 +54,8 @@ static int code_of(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Waits for the processes while reading their output. Kills the others some seconds after a
- * failure, or at the limit. Returns the status of the first failed one, or 0. */
+/* Reads the output until the processes have ended. Kills processes some seconds after a failure, or
+ * at the limit. Returns the first failed status, or 0. */
 static int wait_all(pid_t *pids, unsigned world, int from, char *text, size_t bytes)
 {
     size_t length = 0;

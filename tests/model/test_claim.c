@@ -16,7 +16,7 @@
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
 
-/* A folder has one claim at a time; only its owner can write there. */
+/* A folder has one claim at a time; only the claim's owner can write there. */
 static void one_writer(void)
 {
     char out[600];
@@ -93,7 +93,7 @@ static bool has(const char *folder, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* FOLDER.partial is emptied if a run left it, and refused if its files are not a run's. */
+/* FOLDER.partial is emptied if a run left it, else refused. */
 static void somebodys(void)
 {
     static const char *const owned[] = {"own.partial/diary", "own.partial/" MODEL_CLAIM_MARK "/x"};
@@ -150,7 +150,7 @@ static int claim_and_keep(void *argument)
     return model_claim_take(argument, &claim);
 }
 
-/* A run's claim ends when the run is killed, even if a child of the run lives. */
+/* A run's claim ends with the run, even if a child of the run lives. */
 static void a_child_does_not_hold_it(void)
 {
     char out[600];

@@ -32,7 +32,7 @@ static int parse(const char *text, struct model_config *out)
     "\"model_type\":\"qwen3\",\"vocab_size\":64,\"hidden_size\":32,\"num_hidden_layers\":3,"       \
     "\"num_attention_heads\":32,\"intermediate_size\":48"
 
-/* Missing keys have the family's default in transformers. */
+/* Missing keys have transformers' defaults. */
 static void defaults(void)
 {
     struct model_config c;
@@ -57,7 +57,6 @@ static void defaults(void)
     check_int(c.kv_heads, ==, 32);
 }
 
-/* Missing sizes have transformers' defaults. */
 static void default_sizes(void)
 {
     const struct {
@@ -102,7 +101,7 @@ static void padding(void)
     check_int(c.padding_id, ==, -1);
 }
 
-/* Rows may be as long as scaled positions: the factor times the originally trained length. */
+/* Rows may be as long as scaled positions. */
 static void reach(void)
 {
     static const struct {
@@ -157,7 +156,7 @@ static void windows(void)
     check_int(model_config_window(&c, 0), ==, 4096);
 }
 
-/* A model is the same in the spellings of transformers 4 and 5. */
+/* Spellings of transformers 4 and 5 give one model. */
 static void spellings(void)
 {
     struct model_config old;
@@ -214,7 +213,6 @@ static void equal_spellings(void)
     check_int(other.hidden, ==, 12);
 }
 
-/* Refusals say what is wrong. */
 static void refuses(void)
 {
     static const struct {
@@ -332,8 +330,7 @@ static void refuses(void)
     check_contains(core_err_message(), "/nonexistent/config.json");
 }
 
-/* config.json alone says which linear layers are quantised: those that the list of exceptions does
- * not match. */
+/* config.json alone says which linear layers are quantised. */
 static void quantised(void)
 {
     static const struct {
@@ -365,7 +362,7 @@ static void quantised(void)
     }
 }
 
-/* A dropout of the file or the family's default is recorded for training runs. */
+/* A dropout of the file or the family is recorded. */
 static void dropout(void)
 {
     struct model_config c;
@@ -382,7 +379,7 @@ static void dropout(void)
     check_true(c.tied);
 }
 
-/* A factor without effect is reported. YaRN's factor may be null: it follows from the lengths. */
+/* A factor without effect is reported. YaRN's factor may be null. */
 static void rope_factors(void)
 {
     struct model_config c;
@@ -408,8 +405,6 @@ static void rope_factors(void)
     check_int(parse("{" LLAMA ",\"original_max_position_embeddings\":null}", &c), ==, 0);
 }
 
-/* The factor of attention scores depends on head size, scale_by_layer (then also on the layer) and
- * scale_scores. */
 static void scales(void)
 {
     struct model_config c;

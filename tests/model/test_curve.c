@@ -82,13 +82,13 @@ static void llama(void)
     follow("llama");
 }
 
-/* GPT-2's agree, too; the gradients of the tied table's two uses are added. */
+/* GPT-2's head is tied: the gradients of the table's two uses are added. */
 static void gpt2(void)
 {
     follow("gpt2");
 }
 
-/* Qwen3's agree, too, with a tied head and normalised attention heads. */
+/* Qwen3 has a tied head and normalised attention heads. */
 static void qwen3(void)
 {
     follow("qwen3");

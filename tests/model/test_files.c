@@ -84,8 +84,7 @@ static void turned(void)
     fixture_close(&fixture);
 }
 
-/* A range of a block equals that part of the whole block. A team reads the same bytes as one
- * thread. */
+/* A range equals that part of the whole block. A team reads the bytes of one thread. */
 static void ranges(void)
 {
     static const char *const names[] = {"gpt2_untied", "llama3", "qwen3_sharded"};
@@ -129,7 +128,7 @@ static void put_all(const struct fixture *fixture, struct model_save *save, uint
     }
 }
 
-/* Checks that the index names the bytes of the weights, without headers. */
+/* Checks the index's total of the weights' bytes. */
 static void check_total_size(const char *folder, uint64_t bytes)
 {
     char path[700];
@@ -143,8 +142,7 @@ static void check_total_size(const char *folder, uint64_t bytes)
     free(text);
 }
 
-/* A folder that was written in odd chunks is read back with the same bits and has the other files
- * of its source. */
+/* A written folder is read back with the same bits and has the source's other files. */
 static void writes(void)
 {
     char out[600];
@@ -194,8 +192,7 @@ static void writes(void)
     }
 }
 
-/* Writes a file of two zero tensors of 4 x 2 elements; with `apart`, the last element is not
- * zero. */
+/* Writes a file of two zero tensors; with `apart`, the last element is not zero. */
 static void write_pair(const char *second, const char *type, unsigned bytes, bool apart)
 {
     char header[400];
@@ -213,8 +210,7 @@ static void write_pair(const char *second, const char *type, unsigned bytes, boo
     check_int(fclose(file), ==, 0);
 }
 
-/* A tied model whose files have a different head becomes untied; a head with the table's values
- * changes nothing. */
+/* A tied model whose files have a different head becomes untied. */
 static void own_heads(void)
 {
     const struct model_family *llama = model_family_find("llama");
@@ -355,13 +351,12 @@ static void bad_folders(void)
     check_int(model_files_open(folder, &files), ==, -EINVAL);
 }
 
-/* Returns an element of the file of long_runs(). */
 static uint16_t pattern(uint64_t element)
 {
     return (uint16_t)(element * 40503u + element / 65536);
 }
 
-/* Elements are in their places if a block is longer than one read, with one thread or a team. */
+/* Elements of a block longer than one read are in their places. */
 static void long_runs(void)
 {
     enum { VOCAB = 140001, CUT = 3 };
@@ -408,7 +403,7 @@ static void long_runs(void)
     fixture_close(&fixture);
 }
 
-/* Returns the identity after one read of the blocks, by a team or in pieces. */
+/* Returns the identity after one read, by a team or in pieces. */
 static uint64_t identity_of(const struct fixture *fixture, const struct model *model,
                             enum model_dtype type, uint64_t piece, struct core_team *team)
 {
@@ -471,8 +466,8 @@ static void identities(void)
     core_team_destroy(team);
 }
 
-/* Tensors that are missing, misshapen, untrainable or quantised are refused. Surplus tensors are
- * named in one line, unless usual for the family. */
+/* Tensors that are missing or unusable are refused. Surplus tensors are reported, unless usual for
+ * the family. */
 static void mismatches(void)
 {
     struct fixture fixture;
@@ -544,7 +539,7 @@ static void mismatches(void)
     fixture_close(&fixture);
 }
 
-/* Replaces a name in a file's header by one that is not longer. */
+/* Replaces a name in a file's header. */
 static void rename_tensor(const char *path, const char *from, const char *to)
 {
     char *text = NULL;
@@ -604,8 +599,7 @@ static void table_by_the_heads_name(void)
     }
 }
 
-/* A block's runs cover the block; a run has one group. Frozen parameters are found by pattern, and
- * only as a whole. */
+/* Runs cover a block. Frozen parameters are found by pattern, and only as a whole. */
 static void runs(void)
 {
     struct fixture fixture;

@@ -68,8 +68,8 @@ static void surplus(void)
     check_string(one.note, "");
 }
 
-/* One safetensors file can be inspected; other formats and missing paths are errors. A folder
- * without weights is a store or another folder. */
+/* Other formats and missing paths are errors. A folder without weights is a store or another
+ * folder. */
 static void others(void)
 {
     struct tide_inspection one = {.struct_bytes = sizeof one};
@@ -107,8 +107,7 @@ static int command(const char *arguments, char *out, size_t bytes)
     return pclose(pipe) / 256;
 }
 
-/* The command prints what it finds; the exit code is 0, 4 for files that do not match, or 2 for a
- * path that is missing or has another format. */
+/* Exit codes: 0; 4 if files do not match; 2 if a path is missing or has another format. */
 static void prints(void)
 {
     char out[16384];
@@ -125,7 +124,7 @@ static void prints(void)
     check_contains(out, "\"tied\": true");
     check_int(command(fixture("gpt2/config.json"), out, sizeof out), ==, 2);
     check_contains(out, "config.json is not a safetensors file");
-    /* The file is too short; a figure that could not be read is not printed as "0". */
+    /* A figure that could not be read is not printed as "0". */
     char path[600];
     const char *config = "{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":4,"
                          "\"num_hidden_layers\":1,\"num_attention_heads\":1,"
@@ -154,7 +153,6 @@ static void prints(void)
     check_true(strstr(out, "WRONG") == NULL);
 }
 
-/* Ends by a signal, with an open block store. */
 static int killed_with_blocks(void *argument)
 {
     const struct tide_store_path store = {
@@ -169,8 +167,7 @@ static int killed_with_blocks(void *argument)
     return 1;
 }
 
-/* The block store of a killed application is recognised by the path of the file, of its folder, or
- * of the store. */
+/* The block store of a killed application is recognised by the path of its file or folders. */
 static void left_blocks(void)
 {
     static const char *const parts[] = {"", "/", "/tide-blocks", "/tide-blocks/",

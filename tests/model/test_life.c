@@ -1,5 +1,5 @@
-/* test_life.c: reading and writing model folders survives failing allocations: the error is
- * reported, and nothing leaks. */
+/* test_life.c: if an allocation fails, reading and writing model folders reports the error and
+ * leaks nothing. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +72,6 @@ static int read_life(void)
     return rc;
 }
 
-/* Reading one file, and shards with an index, survives a failure. */
 static void reading(void)
 {
     static const char *const names[] = {"fixtures/gpt2", "fixtures/qwen3_sharded"};
@@ -91,7 +90,6 @@ static int adapter_life(void)
     return rc;
 }
 
-/* Reading a PEFT folder survives a failure. */
 static void adapters(void)
 {
     (void)fixture_folder("lora/llama_dora/start");
@@ -135,7 +133,6 @@ static int stored_life(void)
     return rc;
 }
 
-/* Storing frozen layers in fewer bits survives a failure. */
 static void stored(void)
 {
     static const char *const frozen[] = {"*"};
@@ -198,7 +195,7 @@ static int write_life(void)
     return rc;
 }
 
-/* Writing shards over an earlier folder survives a failure, and the folder is whole afterwards. */
+/* After failed writes over an earlier folder, the folder is whole. */
 static void writing(void)
 {
     char path[700];

@@ -1,5 +1,5 @@
 /* test_lora.c: adapters: training compared with PEFT (tests/oracle/lora.py) and TRL
- * (tests/oracle/dpo.py), and refused options. */
+ * (tests/oracle/dpo.py), and refusals. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -65,7 +65,7 @@ static size_t names_count(const char *const *names)
     return count;
 }
 
-/* Replaces the fixture's model by one with adapters. */
+/* Gives the fixture a model with adapters. */
 static int adapt(struct fixture *fixture, const struct lora_case *one)
 {
     struct model_lora_options lora = one->options;
@@ -87,10 +87,10 @@ struct trainer {
     struct plain *plain;
 };
 
-/* A trainer's first adapters: initial values, PEFT's, or those after PEFT's fp32 steps. */
+/* A trainer's first adapters: initial, PEFT's first, or PEFT's after fp32 steps. */
 enum start { START_INITIAL, START_PEFT, START_TRAINED };
 
-/* Writes the path of these adapters' folder; makes the folder for START_TRAINED. */
+/* Writes the path of these adapters' folder. */
 static void start_folder(const struct lora_case *one, enum start start, char path[700])
 {
     static const char *const names[] = {"trained/" MODEL_ADAPTER_CONFIG,
@@ -155,7 +155,7 @@ static struct plain_options options_of(enum kern_type type)
     };
 }
 
-/* Returns the relative difference between a fp32 trainer's parameters and PEFT's final ones. */
+/* Returns the relative difference between a trainer's parameters and PEFT's final ones. */
 static double distance_at_end(const struct trainer *trainer, const struct lora_case *one)
 {
     char path[700];
@@ -200,7 +200,7 @@ static double distance_at_end(const struct trainer *trainer, const struct lora_c
 }
 
 struct distance {
-    /* largest relative differences of losses and norms; difference of the final adapters */
+    /* largest relative differences; `end`: of the final adapters */
     double losses, norms, end;
 };
 
@@ -261,8 +261,7 @@ static void peft(void)
     }
 }
 
-/* Steps on a bf16 base differ from PEFT's by no more than the bounds of full training
- * (tests/oracle/finetune.py). */
+/* Steps on a bf16 base stay within the bounds of full training (tests/oracle/finetune.py). */
 static void peft_bf16(void)
 {
     for (size_t i = 0; i < sizeof lora_cases / sizeof lora_cases[0]; i++) {
@@ -277,8 +276,7 @@ static void peft_bf16(void)
 
 enum { PAIR_STEPS = 20, PAIR_PROMPT = 8, PAIR_SHORT = 20 };
 
-/* Makes two pairs of four rows: a pair's second row becomes the shorter, rejected answer to the
- * first row's prompt. */
+/* Makes two pairs of four rows; a pair's second row is the rejected answer, which is shorter. */
 static void read_pairs(struct text_feed *feed, int32_t *ids, int32_t *labels)
 {
     struct text_batch rows;
@@ -296,7 +294,7 @@ static void read_pairs(struct text_feed *feed, int32_t *ids, int32_t *labels)
 }
 
 /* Returns the larger of `before` and the relative difference. The divisor is at least `least`:
- * TRL's rewards are differences of sums of about -60, so small ones have few exact digits. */
+ * small rewards of TRL have few exact digits. */
 static double apart(double before, double ours, double theirs, double least)
 {
     return fmax(before, fabs(ours - theirs) / fmax(fabs(theirs), least));
@@ -349,7 +347,7 @@ static void follow_pairs(const char *name, double dropout)
         most[1] = apart(most[1], ours.grad_norm, norm, 0);
         most[2] = apart(most[2], ours.chosen, rewards[0], 1);
         most[3] = apart(most[3], ours.rejected, rewards[1], 1);
-        /* With magnitudes, rounding changes the first step's rewards, which would be 0. */
+        /* With magnitudes, rounding changes the first step's rewards from 0. */
         check_true(ours.right == right || (step == 0 && one.options.dora));
     }
     test_note("%s: losses of pairs within %.2g, norms %.2g, rewards %.2g and %.2g of TRL's", name,
@@ -362,8 +360,8 @@ static void follow_pairs(const char *name, double dropout)
     trainer_close(&trainer);
 }
 
-/* fp32 steps of direct preference optimization are those of TRL. A dropout rate that drops nothing
- * changes how policy and reference are computed. */
+/* Steps of direct preference optimization are TRL's. A dropout rate that drops nothing uses the
+ * path with dropout. */
 static void dpo(void)
 {
     const double nothing = 1e-9;
@@ -452,8 +450,8 @@ static void all_linear(void)
     }
 }
 
-/* The initial A is uniform in +-1/sqrt(inputs) and depends on seed and name, not on how a read is
- * divided; the initial B is zero. */
+/* The initial A is uniform in +-1/sqrt(inputs) and depends on seed and name; the initial B is
+ * zero. */
 static void initial_values(void)
 {
     enum { COUNT = 4000 };
@@ -552,7 +550,7 @@ static void refused(void)
     }
 }
 
-/* The tensors of a PEFT folder say which layers are adapted, whatever the form of
+/* Adapted layers follow from the tensors of a PEFT folder, whatever the form of
  * `target_modules`. */
 static void target_forms(void)
 {
@@ -619,7 +617,7 @@ static void write_tensors(const char *header, size_t bytes)
     "\"" MODULE ".lora_B.weight\": {\"dtype\": \"F32\", \"shape\": [" shape                        \
     "], \"data_offsets\": [" begin ", " end "]}"
 
-/* Tensors of a PEFT folder that cannot be adapters are refused by name. */
+/* Tensors that cannot be adapters are refused by name. */
 static void odd_tensors(void)
 {
     static const struct {
@@ -670,7 +668,7 @@ static void odd_tensors(void)
     (void)unlink(test_path(MODEL_ADAPTER_FILE));
 }
 
-/* Keys of adapter_config.json that change the model beyond its tensors are refused. */
+/* Keys that change the model beyond its tensors are refused. */
 static void odd_configs(void)
 {
     static const struct {
@@ -709,7 +707,6 @@ static void odd_configs(void)
     (void)unlink(test_path(MODEL_ADAPTER_FILE));
 }
 
-/* A PEFT folder with more or fewer adapters than the run is refused. */
 static void other_adapters(void)
 {
     struct lora_case less = lora_cases[0];
@@ -758,8 +755,7 @@ static int read_all(const struct fixture *fixture, enum model_dtype type)
     return rc;
 }
 
-/* A value of an adapter's file that the read type cannot hold, an infinity or a NaN is refused with
- * the tensor's name. */
+/* An infinity, a NaN, or a value that the read type cannot hold is refused. */
 static void not_finite(void)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* test_publish.c: publishing a model leaves the old one, the new one or none, and the owner's files
- * unchanged, if the process is killed or a request fails. */
+/* test_publish.c: if publishing a model is interrupted, the folder keeps the owner's files and has
+ * the old model, the new model or none. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -122,7 +122,7 @@ static void remove_all(void)
     check_int(system(command), ==, 0);
 }
 
-/* Makes a folder with an old model of two shards and files of its owner. */
+/* The owner's files are beside an old model of two shards. */
 static void make_old(void)
 {
     test_directory_in_memory();
@@ -170,7 +170,7 @@ static bool is_new(void)
            !has("model-00002-of-00002.safetensors") && !has("model.safetensors.index.json");
 }
 
-/* Returns the result of publishing; the steps before must succeed. */
+/* The steps before publishing must succeed. */
 static int write_and_publish(int at, bool kill)
 {
     struct model_claim own = {.fd = -1};
@@ -191,7 +191,7 @@ static int write_and_publish(int at, bool kill)
     return rc;
 }
 
-/* Does what the next run does first: gives a complete result its name. */
+/* A run first gives a complete result its name. */
 static void go_on(void)
 {
     struct model_claim claim;
@@ -235,7 +235,7 @@ static void in_the_way(void)
     check_owners();
 }
 
-/* Kills the process at each request, and checks the model and the owner's files. */
+/* Kills the process at each request. */
 static void kill_at_each_request(void)
 {
     int old = 0;
@@ -279,8 +279,7 @@ static void killed(void)
     kill_at_each_request();
 }
 
-/* Adapters replace a model, whose config.json is removed: the folder would be a model without
- * weights. */
+/* Adapters replace a model, whose config.json is removed. */
 static void adapters_killed(void)
 {
     adapters = true;
@@ -292,7 +291,7 @@ static void adapters_killed(void)
     adapters = false;
 }
 
-/* Each request in turn fails. The next run gives the new model its name, unless only the old one is
+/* Each request in turn fails; the next run publishes the new model, unless only the old one is
  * there. */
 static void refused(void)
 {
@@ -345,7 +344,7 @@ static void torn_list(void)
     close(fd);
 }
 
-/* Makes a complete result that was not moved yet; returns its open folder. */
+/* Makes a complete result before its move; returns its open folder. */
 static int make_result(void)
 {
     make_old();
@@ -357,8 +356,7 @@ static int make_result(void)
     return open(partial, O_RDONLY | O_DIRECTORY);
 }
 
-/* A folder restored after a run was stopped is not changed. A list with a file outside the folder,
- * or of another version, is refused. */
+/* A folder restored after a run was stopped is not changed; a bad list is refused. */
 static void restored(void)
 {
     static const char bad[] = "tide-publish 2 1\0new 1 1 1.000000001 ../thesis.tex\0";
@@ -399,7 +397,7 @@ static void in_out(const char *command)
     check_int(system(text), ==, 0);
 }
 
-/* A result that was copied before it was moved is kept, with its list. */
+/* A result that was copied before its move is kept. */
 static void copied_rest(void)
 {
     struct model_claim claim;
@@ -428,8 +426,8 @@ static void linked_weights(void)
     in_out("test ! -L out/model-00009-of-00009.safetensors && grep -q blob blob && rm blob");
 }
 
-/* Stops at the n-th request of publishing, after copying the folder to `backup`. Returns whether
- * publishing reached the request. */
+/* Copies the folder to `backup`, then stops at the n-th request of publishing. Returns whether
+ * there is such a request. */
 static bool stop_at(int n)
 {
     int status = 0;
@@ -447,8 +445,7 @@ static bool stop_at(int n)
     return WEXITSTATUS(status) != 0;
 }
 
-/* Files put into the folder after a run was stopped are not replaced or removed, even with the
- * sizes and times of the old ones. */
+/* Files put into the folder after a run was stopped are not replaced or removed. */
 static void restored_anywhere(void)
 {
     static const char *const ways[] = {
@@ -484,8 +481,7 @@ static void restored_anywhere(void)
     check_int(rest, >, 2);
 }
 
-/* If OUT is removed after a part of the result was moved there, the rest is not taken for a
- * model. */
+/* A part of a result is not taken for a model. */
 static void folder_is_gone(void)
 {
     int whole = 0;
@@ -543,7 +539,7 @@ static int save_all(struct fixture *fixture, const struct model_save_options *op
     return core_err_first(&kept, 0);
 }
 
-/* A lost or changed write of weights is detected before the model gets its name. */
+/* A faulty write of weights is detected before the model gets its name. */
 static void drives_lie(void)
 {
     static const char *const folders[] = {"llama3", "gpt2"};
@@ -635,8 +631,7 @@ static void kept(void)
     fixture_close(&fixture);
 }
 
-/* A file with the folder's name that appears during a run is not changed; the model gets its name
- * after the file is gone. */
+/* A file with the folder's name is not changed; after it is gone, the model gets its name. */
 static void a_file_has_the_name(void)
 {
     struct fixture fixture;
@@ -662,8 +657,8 @@ static void a_file_has_the_name(void)
     fixture_close(&fixture);
 }
 
-/* If a folder that may not be replaced gets a file during the run, the model stays in
- * FOLDER.partial with the mark of a run. */
+/* If a folder that may not be replaced gets a file, the model stays in FOLDER.partial with the mark
+ * of a run. */
 static void a_file_came_meanwhile(void)
 {
     struct fixture fixture;

@@ -33,7 +33,7 @@ static void rig_close(struct rig *rig)
     dev_close(rig->device);
 }
 
-/* Returns a step that adds IN to OUT; every third step is also recomputed. */
+/* Every third step is also recomputed. */
 static struct model_step addition(int index)
 {
     struct model_step step = {.op = KERN_ADD, .recompute = index % 3 == 0, .patch_count = 3};

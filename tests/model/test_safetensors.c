@@ -14,7 +14,6 @@
     "\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end  \
     "]}"
 
-/* Headers that break one rule are refused with a message. */
 static void refuses(void)
 {
     static const struct {
@@ -70,7 +69,6 @@ static void refuses(void)
     }
 }
 
-/* Wrong header lengths are refused; so are short or missing files, folders and pipes. */
 static void refuses_lengths(void)
 {
     struct model_safetensors *file = NULL;
@@ -93,7 +91,7 @@ static void refuses_lengths(void)
     check_contains(core_err_message(), "pipe.safetensors: is not a regular file");
 }
 
-/* What the format allows is read, for example scalars, empty tensors, escapes and metadata. */
+/* What the format allows is read. */
 static void accepts(void)
 {
     struct model_safetensors *file = NULL;
@@ -141,7 +139,7 @@ static void file_shrinks(void)
     model_safetensors_close(file);
 }
 
-/* Many tensors are sorted by their places. A truncated header is refused. */
+/* Tensors are sorted by their places. A truncated header is refused. */
 static void many(void)
 {
     enum { COUNT = 10000, ENTRY_BYTES = 80 };

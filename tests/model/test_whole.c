@@ -1,5 +1,5 @@
-/* test_whole.c: compares whole models with transformers (tests/oracle/model_fixtures.py), and with
- * themselves computed in another way. */
+/* test_whole.c: compares whole models with transformers (tests/oracle/model_fixtures.py), and
+ * different ways to compute them with each other. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,7 +174,7 @@ static struct score compare(const char *name, enum kern_type type)
     return score;
 }
 
-/* In fp32, logits and gradients are close to those of transformers in double precision. */
+/* In fp32, logits and gradients are close to exact ones of transformers. */
 static void fp32(void)
 {
     for (size_t i = 0; i < fixture_count; i++) {
@@ -186,9 +186,8 @@ static void fp32(void)
     }
 }
 
-/* In bf16, logits and the mean gradient are as close to the exact values as transformers' bf16,
- * and matrices within 1.5 times. The worst gradient is a vector of few elements and depends on
- * chance. */
+/* In bf16, logits and the mean gradient are as close to the exact values as transformers' bf16. The
+ * worst gradient is a short vector and depends on chance. */
 static void bf16(void)
 {
     for (size_t i = 0; i < fixture_count; i++) {
@@ -222,8 +221,7 @@ static char *snapshot(const struct trainer *trainer, const struct model *model, 
     return all;
 }
 
-/* Takes two steps over the case's rows. Returns the final gradients and weights; *result is the
- * second step's. */
+/* Takes two steps. Returns the final gradients and weights; *result is the second step's. */
 static char *two_steps(const struct fixture *fixture, struct plain_options options,
                        struct plain_result *result, size_t *bytes)
 {
@@ -270,7 +268,7 @@ static void same_bits(const char *name, struct plain_options a, struct plain_opt
 static const char *const some[] = {"gpt2", "llama3", "qwen3", "mistral"};
 enum { SOME = 4 };
 
-/* Recomputed activations give the bits of kept ones; a repeated run gives its bits again. */
+/* Recomputed activations give the bits of kept ones, and so does a repeated run. */
 static void recompute(void)
 {
     static const enum kern_type types[] = {KERN_F32, KERN_BF16, KERN_FP16};
@@ -287,8 +285,7 @@ static void recompute(void)
     }
 }
 
-/* Tiled linears give the loss and norm within rounding, and the same bits with kept and recomputed
- * activations. */
+/* Tiles change loss and norm within rounding. */
 static void tiles(void)
 {
     for (int i = 0; i < SOME; i++) {
@@ -372,8 +369,7 @@ static void documents(void)
     }
 }
 
-/* Labels of -100 are not targets: a row without other labels changes neither loss nor norm. A step
- * without targets succeeds. */
+/* Labels of -100 are not targets. A step without targets succeeds. */
 static void ignored(void)
 {
     struct fixture fixture;

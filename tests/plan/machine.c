@@ -48,7 +48,6 @@ uint64_t machine_take(const struct machine *machine, uint32_t buffer, uint64_t o
         plan_buffer(machine->plan, buffer)->name);
 }
 
-/* Copies the numbers of a range to another range. */
 static void copy_range(struct machine *machine, uint32_t from, uint64_t from_offset, uint32_t to,
                        uint64_t to_offset, uint64_t bytes)
 {
@@ -151,7 +150,7 @@ struct machine_cells machine_part(const struct machine *machine, uint32_t block)
 
 /* ---- rows ---- */
 
-/* Returns the number of updates of a block's weights before a step. */
+/* Returns the number of a block's updates before a step. */
 static uint32_t updates_before(const struct machine *machine, uint32_t block, uint32_t step)
 {
     return machine->input->blocks[block].trained ? step : 0;
@@ -168,7 +167,7 @@ static uint64_t rows_value(const struct machine *machine, const struct plan_comm
     return truth_mix(digest, command->micro);
 }
 
-/* Copies a micro-batch's rows from the block's weights. */
+/* Makes a micro-batch's rows from the block's weights. */
 static void bring_rows(struct machine *machine, const struct plan_command *command)
 {
     const struct plan_block_layout *where = &machine->plan->layout->blocks[command->block];
@@ -209,7 +208,7 @@ static void expand_section(struct machine *machine, const struct plan_command *c
     }
 }
 
-/* Computes weights from stored ones, which have the values of the first cells. */
+/* Stored weights have the values of the first cells. */
 static void expand(struct machine *machine, const struct plan_command *command)
 {
     const uint32_t block = command->block;
@@ -289,8 +288,8 @@ static void clobber_scratch(struct machine *machine, const struct plan_command *
     put_whole(machine, command, PLAN_AS_SCRATCH, 0xdead);
 }
 
-/* Checks the weights of a command's section, and the scratch that the previous section left.
- * Returns whether the section is the last one, which gives the result of the command. */
+/* Checks a section's weights, and the scratch that the previous section left. Returns whether the
+ * section is the last one. */
 static bool do_section(struct machine *machine, const struct plan_command *command, uint32_t step)
 {
     const struct plan_block_shape *shape = &machine->input->blocks[command->block];
@@ -596,8 +595,7 @@ static void bring(struct machine *machine, const struct plan_command *from,
     }
 }
 
-/* Decides a guess when its norm is known: the generation written ahead becomes current or is
- * discarded. */
+/* The generation written ahead becomes current or is discarded. */
 static void decide(struct machine *machine, uint32_t step)
 {
     bool stands = !truth_by_norm(machine->truth, step);

@@ -1,7 +1,7 @@
-/* machine.h: runs tapes with numbers in place of tensors. One number is a cell (64 Ki elements) of
+/* machine.h: runs tapes with numbers in place of tensors. A number is a cell (64 Ki elements) of
  * weights, states or gradients, or an activation. Commands are interpreted by the roles of their
  * operands. A read needs an earlier write of the same place and size. Updates are compared with a
- * reference without buffers, chunks and order. Several ranks are several machines. */
+ * reference without buffers, chunks and order. */
 #ifndef TESTS_PLAN_MACHINE_H
 #define TESTS_PLAN_MACHINE_H
 

@@ -7,7 +7,6 @@
 
 enum { STATE_CELL_BYTES = 64 };
 
-/* A number and its place in a buffer. */
 struct item {
     uint64_t offset;
     uint64_t bytes;
@@ -37,13 +36,11 @@ struct machine {
 struct plan_command machine_resolve(const struct machine *machine,
                                     const struct plan_command *command, uint32_t step);
 
-/* The place of a cell in a buffer. */
 struct machine_cell {
     uint64_t offset;
     uint64_t bytes;
 };
 
-/* The cells of a rank's part of a block. */
 struct machine_cells {
     uint64_t first;
     uint64_t end;
@@ -55,12 +52,11 @@ void machine_put(struct machine *machine, uint32_t buffer, uint64_t offset, uint
 uint64_t machine_take(const struct machine *machine, uint32_t buffer, uint64_t offset,
                       uint64_t bytes);
 
-/* Returns the place of a cell in an array of `width` bytes per element; element `first` is at
- * `base`. */
+/* Returns a cell's place in an array of `width` bytes per element; element `first` is at `base`. */
 struct machine_cell machine_cell_at(const struct machine *machine, uint32_t block, uint64_t cell,
                                     uint64_t base, uint64_t first, uint64_t width);
 
-/* Returns the place of a cell of a block's weights in the form that is kept. */
+/* Returns the place of a cell of a block's weights as kept. */
 struct machine_cell machine_kept_cell_at(const struct machine *machine, uint32_t block,
                                          uint64_t cell, uint64_t base, uint64_t first);
 

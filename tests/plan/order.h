@@ -29,7 +29,6 @@ bool order_ready(struct order *order, int queue);
 /* Returns the queue's next command, which must be ready. */
 const struct plan_command *order_at(const struct order *order, int queue);
 
-/* Records that the queue's next command is done. */
 void order_done(struct order *order, int queue);
 
 /* Returns a random ready queue, or -1 if none is ready. Some queues are favoured for a while, so

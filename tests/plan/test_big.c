@@ -93,7 +93,7 @@ static double longer(const struct load *load)
     return load->cores > load->drive ? load->cores : load->drive;
 }
 
-/* Returns a lower bound of the step's time. A step with deferred updates has two parts: forward
+/* Returns a lower bound of the step's time. With deferred updates a step has two parts: forward
  * with updates, and backward. */
 static double bound_of(const struct plan_input *input, const struct plan_tape *tape, bool deferred)
 {
@@ -142,7 +142,7 @@ static void large_models_fit_small_memory(void)
     }
 }
 
-/* STORE takes little more than the bytes of an application's many small blocks. */
+/* STORE takes little more than the bytes of many small blocks. */
 static void many_small_blocks(void)
 {
     enum { MANY = TEST_COUNT(10000, 1500), ELEMENTS = 20000 };

@@ -1,4 +1,4 @@
-/* Tests the effect of memory budgets and of thrift on predicted steps. */
+/* Tests the effect of memory budgets and thrift. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -11,8 +11,7 @@
 
 static const uint64_t mib = 1 << 20;
 
-/* Describes the CPU device with layers of 4M parameters. With everything in the store, processor
- * and drive have about the same work. */
+/* Processor and drive have about the same work if everything is in the store. */
 static void world_of_layers(struct world *world, bool clip)
 {
     world_init(world, false, 1);
@@ -55,7 +54,7 @@ static bool plan_point(const struct world *world, struct point *out)
     return true;
 }
 
-/* Checks budgets that grow from 8 MiB to `most`, which is more than the model needs. */
+/* Checks budgets from 8 MiB to `most`, which is more than the model needs. */
 static void check_curve(struct world *world, const char *name, uint64_t most)
 {
     struct point last = {.seconds = HUGE_VAL};
@@ -100,7 +99,7 @@ static void more_memory_is_no_slower(void)
     }
 }
 
-/* A thrifty plan saves memory for a limited loss of time, and writes no more. */
+/* A thrifty plan saves memory for a limited loss of time. */
 static void thrift_saves_memory(void)
 {
     if (TEST_SLOW) {
@@ -132,7 +131,7 @@ static void thrift_saves_memory(void)
     }
 }
 
-/* If the processor limits a step, thrift leaves enough memory for a somewhat slower drive. */
+/* If the processor limits a step, thrift leaves memory for a slower drive. */
 static void thrift_leaves_slack(void)
 {
     if (TEST_SLOW) {
@@ -179,7 +178,7 @@ static uint64_t staged(const struct world *world)
     return bytes;
 }
 
-/* Thrift keeps enough slots for the drive to be as busy as during its measurement. */
+/* Thrift keeps drives as busy as during their measurement. */
 static void thrift_keeps_drives_busy(void)
 {
     for (int clip = 0; clip < 2; clip++) {
@@ -203,7 +202,7 @@ static void thrift_keeps_drives_busy(void)
     }
 }
 
-/* Thrift does not move data from memory to the drive: that would cause writes. */
+/* Thrift does not move data from memory to the drive. */
 static void thrift_does_not_wear_drives(void)
 {
     struct world world;

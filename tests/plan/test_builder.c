@@ -95,7 +95,7 @@ static void conflicts_make_edges(void)
     check_edge(&tape.commands[1], 0, PLAN_Q_UP, 1);
     check_edge(&tape.commands[2], 0, PLAN_Q_UP, 1);
     check_int(edges_of(&tape.commands[3]), ==, 0);
-    /* the edges to the three readers imply the edge to the first write */
+    /* the edges to the readers imply the edge to the first write */
     check_int(edges_of(&tape.commands[4]), ==, 3);
     check_edge(&tape.commands[4], 0, PLAN_Q_COMPUTE, 1);
     check_edge(&tape.commands[4], 1, PLAN_Q_DOWN, 1);
@@ -125,7 +125,7 @@ static void implied_edges_are_left_out(void)
     plan_builder_destroy(builder);
 }
 
-/* A command with more than three edges gets a join, which takes three of them. */
+/* A join takes three edges of a command with more than three. */
 static void joins_take_the_rest(void)
 {
     struct plan_builder *builder = builder_of();
@@ -177,7 +177,7 @@ static void numbers_are_wide(void)
     free(many);
 }
 
-/* An edge to the previous tape counts back from that tape's end. Older tapes need no edges. */
+/* Edges to the previous tape count back from that tape's end; older tapes need none. */
 static void edges_cross_one_border(void)
 {
     struct plan_builder *builder = builder_of();
@@ -201,8 +201,8 @@ static void edges_cross_one_border(void)
     plan_builder_destroy(builder);
 }
 
-/* The builder remembers any number of places of a buffer: a read of the whole buffer waits for the
- * last write, and the next tape's first write waits for that read. */
+/* Many writes of separate places need one edge: a read of the whole buffer waits for the last
+ * write. */
 static void many_places(void)
 {
     enum { MANY = 1000, TAPES = 3 };
@@ -265,9 +265,8 @@ static void raise(int64_t reached[PLAN_Q_COUNT], const int64_t more[PLAN_Q_COUNT
     }
 }
 
-/* Records which commands have ended when a command starts, as edges and queue order guarantee.
- * Commands on a drive's queue start and end in order but overlap. `base`: commands of earlier
- * tapes. */
+/* Records which commands edges and queue order guarantee to have ended. Commands on a drive's queue
+ * overlap. `base`: commands of earlier tapes. */
 static void follow_edges(uint32_t index, const struct plan_command *command,
                          const int64_t base[PLAN_Q_COUNT])
 {
@@ -302,7 +301,7 @@ static void check_order(uint32_t index)
     }
 }
 
-/* Random commands that conflict, in one tape or two consecutive ones, are ordered by edges. */
+/* Random commands that conflict are ordered, in one tape and in two consecutive ones. */
 static void random_conflicts_are_ordered(void)
 {
     const struct plan_buffer wide = {.name = "wide", .bytes = PLACES};

@@ -1,4 +1,4 @@
-/* Tests the benefits of the planner's choices. */
+/* Tests the planner's choices. */
 #include <errno.h>
 
 #include "offload/plan/layout.h"
@@ -7,8 +7,7 @@
 #include "tests/harness/test.h"
 #include "tests/plan/world.h"
 
-/* Describes the CPU device with everything on the drive; compute and I/O take about the same
- * time. */
+/* Compute and I/O take about the same time. */
 static void world_balanced(struct world *world)
 {
     world_init(world, false, 1);
@@ -36,8 +35,7 @@ static double step_seconds(const struct world *world, enum plan_timing *timing)
     return seconds;
 }
 
-/* A split moves updates into the next forward pass, which otherwise does not use the drive; the
- * step gets faster. Updates that may need the norm are not split. */
+/* A split moves updates into the next forward pass, which otherwise does not use the drive. */
 static void a_split_gains(void)
 {
     struct world world;
@@ -65,8 +63,7 @@ static void a_split_gains(void)
     check_true(timing != PLAN_TIMING_SPLIT && timing != PLAN_TIMING_INSIDE);
 }
 
-/* Two generations take a second copy of the data that updates overwrite. The planner chooses them
- * if they save time and STORE has space. */
+/* Two generations are chosen if they save time and STORE has space for second copies. */
 static void two_generations_are_weighed(void)
 {
     struct world world;
@@ -113,7 +110,7 @@ static void two_generations_are_weighed(void)
     plan_destroy(twice);
 }
 
-/* With more memory, more blocks keep their activations, and the step gets no slower. */
+/* With memory for some blocks' activations, some blocks keep them; more memory is no slower. */
 static void memory_keeps_activations(void)
 {
     struct world world;
@@ -143,8 +140,7 @@ static void memory_keeps_activations(void)
     check_int(kept_some, >, 0);
 }
 
-/* Plans with this number of state slots (0: the planner chooses); returns the plan's slots, step
- * time and memory. */
+/* Plans with this number of state slots (0: the planner chooses). Returns the plan's slots. */
 static uint32_t plan_slots(struct world *world, uint32_t slots, double *seconds, uint64_t *bytes)
 {
     world->input.wishes.state_slots = slots;
@@ -156,8 +152,7 @@ static uint32_t plan_slots(struct world *world, uint32_t slots, double *seconds,
     return count;
 }
 
-/* The planner takes more than two state slots where they make the step faster, and two where
- * compute hides the drive. */
+/* More than two state slots are taken only where they make the step faster. */
 static void slots_where_they_help(void)
 {
     struct world world;
@@ -181,7 +176,7 @@ static void slots_where_they_help(void)
     check_uint(bytes, ==, few_bytes);
 }
 
-/* The cores that do the other work also compute checksums. */
+/* Computing checksums takes time of the cores. */
 static void checksums_cost_cores(void)
 {
     struct world world;
@@ -194,7 +189,6 @@ static void checksums_cost_cores(void)
     check_double(charged, <, free_of_charge * 1.5);
 }
 
-/* Without a store, weights go to DEVICE if they fit. */
 static void memory_is_used_without_a_store(void)
 {
     struct world world;
@@ -207,7 +201,7 @@ static void memory_is_used_without_a_store(void)
     plan_destroy(plan);
 }
 
-/* On the CPU device, states use the budget of DEVICE if HOST is full. */
+/* On the CPU device, states use DEVICE if HOST is full. */
 static void states_go_where_there_is_room(void)
 {
     struct world world;

@@ -21,7 +21,7 @@ static int plan_life(void)
     return rc;
 }
 
-/* Sets one policy and everything in STORE, to limit the number of requests. */
+/* Limits the number of requests. */
 static void lean_world(void)
 {
     world_init(&world, true, 1);
@@ -44,7 +44,6 @@ static void every_request_fails_once(void)
     check_int(failed, >=, 50);
 }
 
-/* Planning one of several ranks ends cleanly if an allocation fails. */
 static void ranks_plan_or_fail(void)
 {
     for (uint32_t rank = TEST_COUNT(0, 1); rank < 2; rank++) {
@@ -56,7 +55,7 @@ static void ranks_plan_or_fail(void)
     }
 }
 
-/* Leaves placement to the planner, under a budget that is too small for everything. */
+/* The budget is too small for everything. */
 static void tight_world(void)
 {
     world_init(&world, true, 1);
@@ -74,7 +73,6 @@ static int choice_life(void)
     return rc;
 }
 
-/* A search over many plans ends cleanly if a request fails. */
 static void a_search_ends(void)
 {
     if (TEST_SLOW) {
@@ -95,8 +93,7 @@ static int refusal_life(void)
     return rc == -EFBIG ? 0 : rc;
 }
 
-/* Planning ends cleanly if a request fails while the store is too small, with enough memory or too
- * little. */
+/* The store is too small; memory is large enough, or too small as well. */
 static void a_small_store_ends(void)
 {
     tight_world();
@@ -115,7 +112,6 @@ static void a_small_store_ends(void)
     check_int(refused, >=, 100);
 }
 
-/* A thrifty choice ends cleanly if a request fails. */
 static void a_thrifty_choice_ends(void)
 {
     tight_world();
@@ -155,7 +151,6 @@ static int flow_life(void)
     return rc;
 }
 
-/* Making tapes for an application that computes by itself ends cleanly if an allocation fails. */
 static void flows_end(void)
 {
     world_lend(&world, 1);

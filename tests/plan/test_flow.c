@@ -1,5 +1,5 @@
-/* Proves that tapes made while an application's gradients arrive train correctly: with blocks in
- * any order and grouping, in many orders that the edges allow. */
+/* Proves that tapes made while gradients arrive train correctly, with blocks in any order and
+ * grouping. */
 #include <string.h>
 
 #include "core/base/rng.h"
@@ -151,7 +151,7 @@ static void fetch(struct running *run, uint32_t block, uint32_t step)
     push(run, step);
 }
 
-/* Puts blocks on tapes, some together; fetches some blocks before. */
+/* Puts blocks on tapes, some together, some fetched before. */
 static void take(struct running *run, const uint32_t *order, uint32_t step, bool inside, bool late)
 {
     const uint32_t count = run->world.input.block_count;

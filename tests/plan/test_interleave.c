@@ -70,7 +70,6 @@ static void check_interleavings(const struct plan *plan, const enum plan_kind *k
     model_fini(&model);
 }
 
-/* In many orders that the edges allow, commands read the versions that program order reads. */
 static void edges_are_sufficient(void)
 {
     for (int variant = 0; variant < 32; variant++) {

@@ -1,5 +1,5 @@
-/* Proves that tapes train: in many orders that the edges allow, they give the weights and states of
- * simple loops. */
+/* Proves that tapes, in orders that the edges allow, give the weights and states of simple
+ * loops. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -9,8 +9,7 @@
 #include "tests/harness/test.h"
 #include "tests/plan/train.h"
 
-/* Tapes for an application that computes by itself train; its weights, and its gradients unless
- * HOST is requested, are in its own memory. */
+/* Weights and gradients are in the application's memory, unless HOST is requested for gradients. */
 static void applications_train(void)
 {
     static const struct train_row rows[] = {
@@ -59,7 +58,6 @@ static void what_an_application_cannot_have_is_refused(void)
     check_contains(core_err_message(), "needs a block");
 }
 
-/* Tapes train with random wishes. */
 static void tapes_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(400, 60); i++) {
@@ -69,7 +67,6 @@ static void tapes_train(void)
     }
 }
 
-/* Tapes with right and wrong guesses train, on one rank and on two. */
 static void guesses_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(400, 60); i++) {
@@ -90,8 +87,8 @@ static void guesses_train(void)
     }
 }
 
-/* Sections of a block. A section has one unit of weights, or two in recomputation; backward begins
- * with the last unit. One section has no unit. */
+/* Sections of one unit of a block's weights, or two in recomputation; backward begins with the last
+ * unit. One section has no unit. */
 struct cut {
     struct model_section list[3 * 8 + 1];
     struct model_range ranges[3 * 8];
@@ -134,8 +131,8 @@ static void cut_block(struct cut *cut, struct world *world, uint32_t block, uint
     world->shapes[block].source = source;
 }
 
-/* Gives sections to some blocks: of their weights, of a data block, or of the embedding, whose rows
- * are then read separately. */
+/* Gives sections to some blocks, of weights, of a data block, or of the embedding, whose rows are
+ * then read separately. */
 static void cut_blocks(struct world *world, struct cut cuts[BLOCKS], uint64_t number)
 {
     for (uint32_t b = 1; b < BLOCKS; b++) {
@@ -150,7 +147,7 @@ static void cut_blocks(struct world *world, struct cut cuts[BLOCKS], uint64_t nu
     }
 }
 
-/* Blocks that borrow weights from data blocks train, on one rank and on two. */
+/* Blocks that borrow weights from data blocks train. */
 static void borrowers_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(200, 40); i++) {
@@ -177,7 +174,6 @@ static void borrowers_train(void)
     }
 }
 
-/* Blocks beside frozen ones train. */
 static void frozen_blocks_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(64, 16); i++) {
@@ -196,8 +192,7 @@ static void frozen_blocks_train(void)
     }
 }
 
-/* Frozen blocks stored in fewer bits give right results, with and without sections, on one rank and
- * on two. */
+/* Frozen blocks stored in fewer bits give right results, with and without sections. */
 static void stored_blocks_train(void)
 {
     uint32_t expanded[2] = {0, 0};
@@ -225,8 +220,7 @@ static void stored_blocks_train(void)
     check_uint(expanded[1], >, 0);
 }
 
-/* Reads and slots have the size of a block's stored form. One slot is enough for expanded
- * weights. */
+/* Reads and slots have the size of stored weights; one slot suffices for expanded weights. */
 static void stored_blocks_are_small(void)
 {
     struct world world;
@@ -250,7 +244,7 @@ static void stored_blocks_are_small(void)
         const bool layer = command->block > 0 && command->block + 1 < BLOCKS;
         bytes += command->op == PLAN_READ && layer ? command->bytes : 0;
     }
-    /* The backward pass does not read the last block again: its weights are still in the slot. */
+    /* The last block's weights are still in the slot in the backward pass. */
     check_uint(bytes, ==, (2 * LAYERS - 1) * UINT64_C(2) * (UNIT + 64));
     plan_destroy(plan);
     world.shapes[1].trained = true;
@@ -258,7 +252,6 @@ static void stored_blocks_are_small(void)
     check_contains(core_err_message(), "must be frozen");
 }
 
-/* Plans for small and ample budgets train. */
 static void budgets_train(void)
 {
     for (uint64_t mib = 8; mib <= 64; mib += TEST_COUNT(2, 8)) {
@@ -296,7 +289,6 @@ static uint32_t blocks_on_card(const struct plan *plan)
     return count;
 }
 
-/* Tapes train with states on a GPU, which updates them. */
 static void cards_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(100, 30); i++) {
@@ -312,7 +304,7 @@ static void cards_train(void)
     }
 }
 
-/* Tapes train if the GPU updates the blocks that fit in its memory, and the CPU the others. */
+/* The GPU updates the blocks that fit in its memory, and the CPU the others. */
 static void cards_share(void)
 {
     uint32_t shared = 0;
@@ -339,8 +331,8 @@ static void cards_share(void)
     check_int(shared, >=, 3);
 }
 
-/* A GPU computes the sums of squares before the next backward pass reuses a gradient's buffer. With
- * two ranks, or an unknown rate, the processor computes them. */
+/* A GPU computes sums of squares before a gradient's buffer is reused. With two ranks, or an
+ * unknown rate, the processor computes them. */
 static void cards_sum_what_they_made(void)
 {
     for (int way = 0; way < 3; way++) {
@@ -382,7 +374,7 @@ static void cards_sum_what_they_made(void)
     }
 }
 
-/* Gradients and weights of a block on the GPU do not cross the link. */
+/* Gradients and weights on the GPU do not cross the link. */
 static void cards_keep_what_is_theirs(void)
 {
     struct world world;

@@ -7,7 +7,6 @@
 #include "tests/harness/test.h"
 #include "tests/plan/train.h"
 
-/* Two and four ranks train at every stage. */
 static void ranks_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(240, 40); i++) {
@@ -24,8 +23,7 @@ static void ranks_train(void)
     }
 }
 
-/* Ranks that gather packed weights train: they compute with rounded weights and update exact
- * ones. */
+/* Ranks that gather packed weights compute with rounded values and update exact ones. */
 static void packed_ranks_train(void)
 {
     uint32_t packed = 0;
@@ -47,7 +45,6 @@ static void packed_ranks_train(void)
     check_uint(packed, >, 0);
 }
 
-/* Ranks that exchange gradients as codes train. */
 static void coded_ranks_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(120, 24); i++) {
@@ -62,8 +59,8 @@ static void coded_ranks_train(void)
     }
 }
 
-/* Returns the number of a tape's gathers within groups. Adds to *others the gathers from all ranks
- * that are not the first of their block. */
+/* Returns the number of a tape's gathers within groups. Adds to *others the repeated gathers from
+ * all ranks. */
 static uint32_t count_within(const struct plan *plan, uint32_t *others)
 {
     const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
@@ -80,8 +77,7 @@ static uint32_t count_within(const struct plan *plan, uint32_t *others)
     return count;
 }
 
-/* Groups of ranks train with copies of gathered weights. A step gathers a block from all ranks at
- * most once. */
+/* With groups, a step gathers a block from all ranks at most once. */
 static void groups_train(void)
 {
     uint32_t within = 0;
@@ -108,7 +104,7 @@ static void groups_train(void)
     check_uint(others, ==, 0);
 }
 
-/* A rank keeps its part of the copy in HOST. Shards of other nodes cross between nodes once. */
+/* A rank keeps its part of the copy in HOST. Shards of other nodes are received once. */
 static void groups_gather_inside(void)
 {
     struct world world;
@@ -173,8 +169,7 @@ static const struct plan_command *reduction(const struct plan_tape *tape, uint32
     return &tape->commands[c];
 }
 
-/* Codes of 4 bits and a scale per 256 gradients are sent instead of 16 bits. One buffer has space
- * for any block's codes. A card is refused. */
+/* Gradients as codes take 4 bits, with a scale per 256 gradients. */
 static void coded_gradients_are_small(void)
 {
     struct world world;
@@ -228,7 +223,7 @@ static uint64_t gathered_bytes(const struct plan_tape *tape, uint32_t block)
     return tape->commands[c].bytes;
 }
 
-/* A packed weight takes one byte; 256 weights share a scale of 4 bytes. A card is refused. */
+/* Packed weights take one byte, with a scale of 4 bytes per 256 weights. */
 static void packed_weights_are_small(void)
 {
     struct world world;
@@ -271,8 +266,8 @@ static uint64_t bytes_together(const struct plan_tape *tape)
     return bytes;
 }
 
-/* Stages 0 to 2 send about the bytes of an all-reduce, stage 3 at most one and a half times as
- * many; higher stages keep less memory. Ranks' plans have one hash. */
+/* Stages 0 to 2 send about the bytes of an all-reduce, stage 3 up to half more; higher stages keep
+ * less memory. */
 static void stages_keep_their_promises(void)
 {
     uint64_t bytes[4][PLAN_TIER_COUNT];

@@ -10,7 +10,6 @@
 #include "tests/harness/test.h"
 #include "tests/plan/world.h"
 
-/* Buffers of a tier follow one another without overlap or unused page. */
 static void buffers_do_not_overlap(void)
 {
     for (int stored = 0; stored < 2; stored++) {
@@ -35,8 +34,8 @@ static void buffers_do_not_overlap(void)
     }
 }
 
-/* With everything on the drive and deferred updates, a parameter costs 14 bytes of reads and 12 of
- * writes, minus reads of weights that are still in a slot. */
+/* With everything on the drive, a parameter costs 14 bytes of reads and 12 of writes, minus reads
+ * of weights that are still in a slot. */
 static void traffic_is_what_the_design_counts(void)
 {
     struct world world;
@@ -68,8 +67,8 @@ static void traffic_is_what_the_design_counts(void)
     plan_destroy(plan);
 }
 
-/* With more HOST memory the predicted step gets faster and reads of the store fall to zero. Small
- * slowdowns are allowed: the planner ignores differences of 0.3 %. */
+/* More HOST memory makes the predicted step faster, apart from small differences that the planner
+ * ignores. */
 static void time_falls_with_memory(void)
 {
     struct world world;
@@ -105,8 +104,8 @@ static void time_falls_with_memory(void)
     check_double(last, <, first * 2 / 3);
 }
 
-/* If a store is too small, the rest of the data is in memory, except data explicitly placed in the
- * store: then the plan is refused. */
+/* If a store is too small, the rest of the data is in memory, unless it was explicitly placed in
+ * the store. */
 static void small_stores(void)
 {
     struct world world;
@@ -217,7 +216,6 @@ static void refused(const struct world *world, const char *message)
     check_contains(core_err_message(), message);
 }
 
-/* Invalid or contradictory inputs are refused. */
 static void contradictions_are_refused(void)
 {
     struct world world;
@@ -263,7 +261,6 @@ static void contradictions_are_refused(void)
     refused(&world, "card_sums_elements_per_second");
 }
 
-/* A plan for an application that computes by itself refuses wishes about computing. */
 static void an_application_is_refused_what_it_decides(void)
 {
     struct world good;
@@ -299,7 +296,6 @@ static void an_application_is_refused_what_it_decides(void)
     refused(&world, "places no weights, and gradients only in HOST");
 }
 
-/* Without a store, everything is in memory. */
 static void no_store_is_needed(void)
 {
     struct world world;
@@ -316,7 +312,7 @@ static void no_store_is_needed(void)
     plan_destroy(plan);
 }
 
-/* Tests the layout of states in a chunk, with and without scales. */
+/* States in a chunk are packed, with and without scales. */
 static void states_lie_packed(void)
 {
     const struct plan_format split = {
@@ -350,8 +346,7 @@ static void states_lie_packed(void)
     }
 }
 
-/* Shards cover a block once, in the order of ranks, begin at units and differ by at most one unit.
- * Without shards, a rank has the whole block. */
+/* Shards cover a block once, in the order of ranks, and differ by at most one unit. */
 static void shards_cover_a_block(void)
 {
     enum { UNITS = 11, BLOCK = 2 };
@@ -384,7 +379,6 @@ static void shards_cover_a_block(void)
     }
 }
 
-/* The sum of both memories stays within its limit. */
 static void joint_limit_holds(void)
 {
     struct world world;
@@ -405,7 +399,6 @@ static void joint_limit_holds(void)
     check_int(plan_create(&world.input, &plan), ==, -EFBIG);
 }
 
-/* Equal inputs have equal hashes; another wish changes the hash. */
 static void hash_tells_plans_apart(void)
 {
     struct world world;
@@ -432,7 +425,6 @@ static uint32_t count_roles(const struct plan_tape *tape, enum plan_op op, enum 
     return count;
 }
 
-/* Gradients and sums are made only where they are needed. */
 static void sums_are_made_where_needed(void)
 {
     struct world world;
@@ -464,7 +456,7 @@ static void sums_are_made_where_needed(void)
     }
 }
 
-/* The backward pass ends at the first trained block; frozen blocks get no update. */
+/* The backward pass ends at the first trained block. */
 static void frozen_blocks_rest(void)
 {
     struct world world;
@@ -485,8 +477,7 @@ static void frozen_blocks_rest(void)
     plan_destroy(plan);
 }
 
-/* On the CPU device, an update inside the backward pass finds its weights in the slot of the
- * backward pass, without copies. */
+/* An update inside the backward pass finds its weights in that pass's slot, without copies. */
 static void inside_updates_in_the_slot(void)
 {
     struct world world;
@@ -513,7 +504,7 @@ static void inside_updates_in_the_slot(void)
     plan_destroy(plan);
 }
 
-/* A command is printed with its operands and edges, in less than 512 bytes. */
+/* The text of a command is shorter than 512 bytes. */
 static void tapes_print(void)
 {
     struct world world;
@@ -564,8 +555,8 @@ static void names_are_told_apart(void)
     check_string(plan_streams_print(0, text, sizeof text), "");
 }
 
-/* Checks that a tape that saves writes every trained block once to the checkpoint, and that other
- * tapes write nothing there. */
+/* Checks that a tape that saves writes every trained block once, and that other tapes write nothing
+ * to the checkpoint. */
 static void check_saving(const struct world *world, const struct plan *plan, enum plan_kind before,
                          enum plan_kind kind, bool saves, const char *name)
 {
@@ -593,8 +584,7 @@ static void check_saving(const struct world *world, const struct plan *plan, enu
     }
 }
 
-/* Wherever weights and states are, a step or drain that saves writes them. Data of a card crosses
- * the link only for that. */
+/* Saves write all states, wherever they are. Data of a card crosses the link only for that. */
 static void saves_write_every_state(void)
 {
     static const struct {
@@ -635,7 +625,6 @@ static void saves_write_every_state(void)
     }
 }
 
-/* A step with updates inside its backward pass saves their results itself. */
 static void inside_updates_save_their_own(void)
 {
     struct world world;

@@ -11,7 +11,6 @@
 
 static const uint64_t mib = 1 << 20;
 
-/* The set keeps only members that no other member beats, without duplicates. */
 static void the_set_keeps_what_nothing_beats(void)
 {
     struct plan_needs needs = {.count = 0};
@@ -45,7 +44,7 @@ static void the_set_keeps_what_nothing_beats(void)
     check_int(needs.count, ==, PLAN_NEEDS_MAX);
 }
 
-/* Plans with budgets in MiB; returns 0 or -EFBIG. */
+/* Budgets are in MiB; returns 0 or -EFBIG. */
 static int plans(const struct world *world, uint64_t device, uint64_t host, uint64_t store)
 {
     struct plan_input input = world->input;
@@ -77,8 +76,7 @@ static int check_refusal(const struct world *world, const char *name, uint64_t d
     test_note("%s: %s", name, message);
     const uint64_t more[3] = {alone(message, "--device-memory "), alone(message, "--host-memory "),
                               alone(message, "--store DIR:")};
-    /* The numbers are exact to 1 MiB unless STORE has a part of the data: then whole blocks and
-     * chunks must fit. */
+    /* The numbers are exact to 1 MiB, unless whole blocks and chunks must fit into STORE. */
     const uint64_t part = store < 100;
     const uint64_t fewer[3] = {1 + part * 6, 1 + part * 6, more[2] / 8};
     int named = 0;
@@ -155,7 +153,7 @@ static void the_processor_is_refused_with_what_would_do(void)
     check_int(check_refusal(&world, "kept", 4, 4, 1000), >=, 0);
 }
 
-/* If DEVICE and HOST share one memory, a refusal names no budget larger than this memory. */
+/* If DEVICE and HOST share a memory, a refusal names no larger budget. */
 static void one_memory_is_not_named_twice(void)
 {
     struct world world;
@@ -177,7 +175,7 @@ static void refused(const struct world *world, const char *message)
     check_contains(core_err_message(), message);
 }
 
-/* A GPU can update states only beside weights and gradients; otherwise the refusal says why. */
+/* A GPU can update states only beside weights and gradients. */
 static void what_a_card_cannot_update_is_told(void)
 {
     struct world good;
@@ -205,7 +203,7 @@ static void what_a_card_cannot_update_is_told(void)
     refused(&world, "gradients stay in DEVICE only together with the states");
 }
 
-/* A rank's budget is its share of the process's budget, which the message names. */
+/* A rank has a share of the process's budget, which the message names. */
 static void ranks_are_told_together(void)
 {
     struct world world;

@@ -1,4 +1,4 @@
-/* Tests the simulator: commands share resources, and a predicted step is near its bounds. */
+/* Tests the simulator, in which commands share resources. */
 #include <errno.h>
 
 #include "offload/plan/print.h"
@@ -6,7 +6,7 @@
 #include "tests/harness/test.h"
 #include "tests/plan/world.h"
 
-/* A step takes at least as long as a resource alone, and little longer than the busiest one. */
+/* A step takes at least the time of its busiest resource, and little more. */
 static void prediction_keeps_its_bounds(void)
 {
     for (int clip = 0; clip < 2; clip++) {
@@ -33,7 +33,7 @@ static void prediction_keeps_its_bounds(void)
     }
 }
 
-/* Tests cases calculated by hand: sharing, a chain, a reader beside a writer, a deadlock. */
+/* The expected times are calculated by hand. */
 static void simulator_shares_resources(void)
 {
     struct plan_rates rates = {.read_bytes = 100,
@@ -83,7 +83,7 @@ static void simulator_shares_resources(void)
     check_int(plan_sim_predict(&rates, false, &tape, &predicted), ==, -EDEADLK);
 }
 
-/* Simulates two independent commands and writes their times. */
+/* Simulates two independent commands. */
 static void run_pair(const struct plan_rates *rates, bool device_is_host,
                      const struct plan_command *first, const struct plan_command *second,
                      struct plan_time times[2])
@@ -104,7 +104,7 @@ static void run_pair(const struct plan_rates *rates, bool device_is_host,
     check_int(plan_sim_run(rates, device_is_host, tapes, 1, times_of, &end), ==, 0);
 }
 
-/* Computing codes adds to the time of a collective's transfers. */
+/* Computing codes adds to the time of transfers. */
 static void codes_take_time(void)
 {
     struct plan_rates rates = {.coll_bytes = 100};
@@ -130,7 +130,7 @@ static void codes_take_time(void)
     check_double(plan_sim_alone(&rates, &gather), ==, 3);
 }
 
-/* A group gathers at its own rate, if known. The group's copy was packed earlier. */
+/* A group has its own rate, and its copy was packed earlier. */
 static void groups_have_their_own_rate(void)
 {
     struct plan_rates rates = {.coll_bytes = 100, .pack_elements = 1};
@@ -148,7 +148,7 @@ static void groups_have_their_own_rate(void)
     check_double(plan_sim_alone(&rates, &gather), ==, 3 + 40);
 }
 
-/* The copies of a card slow each other down, and the update by their share of host memory. */
+/* Copies slow each other down, and the update by their share of host memory. */
 static void copies_share_links_and_memory(void)
 {
     struct plan_rates rates = {.up_bytes = 10, .down_bytes = 20, .update_elements = 1};

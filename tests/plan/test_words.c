@@ -1,5 +1,4 @@
-/* Tests the reports of a plan: the timeline, the bytes by consumer, bottlenecks and
- * alternatives. */
+/* Tests the reports of a plan. */
 #include <stdio.h>
 
 #include "core/base/clock.h"
@@ -31,8 +30,7 @@ static const char *member(const struct core_json_value *object, const char *key)
     return core_json_string(value, NULL);
 }
 
-/* Measured durations are written unchanged, with names of op, block and queue. Commands that did
- * not run are left out. */
+/* Measured durations are written unchanged, with names of op, block and queue. */
 static void measured_times_are_drawn(void)
 {
     struct world world;
@@ -87,8 +85,7 @@ static void measured_times_are_drawn(void)
     plan_destroy(plan);
 }
 
-/* Ops during the compute queue's commands are bars of a separate row, and their times are added by
- * name. If there were too many ops, the file says so. */
+/* Ops during the compute queue's commands are bars of a separate row. Missing ops are reported. */
 static void ops_are_drawn(void)
 {
     enum { OPS = 8 };
@@ -180,7 +177,7 @@ static void predicted_times_are_drawn(void)
     plan_destroy(plan);
 }
 
-/* The bytes of consumers add up to the tier's bytes and those of the runtime. */
+/* The consumers' bytes are those of the tier and the runtime. */
 static void consumers_add_up(void)
 {
     struct world world;
@@ -218,7 +215,7 @@ static void bottlenecks_have_words(void)
     check_string(plan_consumer_name(PLAN_FOR_SLOTS), "slots");
 }
 
-/* Alternatives are policies that differ from the chosen one, the fastest first. */
+/* Alternatives differ from the chosen policy; the fastest is first. */
 static void alternatives_have_reasons(void)
 {
     struct world world;
@@ -265,7 +262,7 @@ static void alternatives_have_reasons(void)
     plan_destroy(plan);
 }
 
-/* A tape of ranks can be printed: its REDUCE of tile sums has no block. */
+/* The REDUCE of tile sums has no block. */
 static void tapes_of_ranks_print(void)
 {
     struct world world;

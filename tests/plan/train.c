@@ -1,4 +1,4 @@
-/* train.c: trains ranks on machines, with the tests' sequences of tapes and variants. */
+/* train.c: trains ranks on machines, with sequences of tapes. */
 #include "tests/plan/train.h"
 
 #include <stdlib.h>
@@ -44,8 +44,8 @@ static void do_one(struct ranks *ranks, uint32_t rank, int queue)
     order_done(order, queue);
 }
 
-/* Runs a join of one rank, or the next collective if every rank has reached it. Returns whether a
- * command ran. */
+/* Runs a join of one rank, or a collective that every rank has reached. Returns whether a command
+ * ran. */
 static bool do_together(struct ranks *ranks)
 {
     const struct plan_command *commands[MACHINE_RANKS_MAX] = {NULL};

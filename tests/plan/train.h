@@ -17,7 +17,7 @@ const struct train_row *train_row_for(enum plan_timing timing, uint64_t i);
 
 /* Makes the world of this number, with its own wishes. */
 void train_vary(struct world *world, uint64_t number);
-/* Freezes the layers and stores them in fewer bits. With `some`, every third layer is trained and
+/* Freezes layers and stores them in fewer bits. With `some`, every third layer is trained and
  * borrows a stored data block. */
 void train_store_blocks(struct world *world, bool some);
 

@@ -19,10 +19,9 @@ void world_init(struct world *world, bool tied, uint32_t micros);
 /* Adds a data block that a block borrows. */
 void world_add_data(struct world *world, uint32_t block, uint64_t elements);
 
-/* Sets grad_bytes of every block. */
 void world_set_grad_bytes(struct world *world, uint8_t bytes);
 
-/* Removes and returns the last digit of a variant's number in base `base`. */
+/* Removes and returns the last digit of a variant's number. */
 uint32_t world_digit(uint32_t *variant, uint32_t base);
 
 /* Makes every second block plain fp32; with one micro-batch, also its gradients. */

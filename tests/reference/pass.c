@@ -59,8 +59,8 @@ static struct kern_grad own_grad(const struct plain *plain, unsigned index, cons
     return grad;
 }
 
-/* A tied table has two uses. With one micro-batch, the embedding adds to the head's sum and rounds;
- * with several, each use has its own sum, and add_tied() follows. */
+/* A tied table has two uses. With one micro-batch, the embedding adds to the head's sum; with
+ * several, each use has its own sum, and add_tied() follows. */
 static void tie_grads(const struct plain *plain, unsigned index, const struct turn *turn,
                       struct model_binding *binding)
 {
@@ -126,7 +126,7 @@ static void bind(const struct plain *plain, unsigned index, const struct turn *t
     binding->base[MODEL_BASE_STREAM] = model_stream_of(index, turn->micro);
 }
 
-/* Copies rows into the device's memory while the queue is idle; rows of pairs twice, for policy and
+/* Copies rows into the device's memory while the queue is idle; pairs twice, for policy and
  * reference. Returns the targets (tokens or pairs), or -EINVAL if a pair is too long. */
 static int64_t place_inputs(struct plain *plain, const struct model_batch *batch,
                             struct model_binding *binding)
