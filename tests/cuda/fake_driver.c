@@ -1,5 +1,5 @@
-/* fake_driver.c: the driver's functions for tensor maps, with the checks of its documents. A map is
- * a struct card_tensor (card.h). */
+/* fake_driver.c: the driver's functions for tensor maps. Checks what the driver's documents
+ * require; a map is a struct card_tensor (card.h). */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* fake_lt.c: the part of cuBLASLt that product_lt.c calls, in plain loops, with the checks of its
- * documents. */
+/* fake_lt.c: the part of cuBLASLt that product_lt.c calls, in plain loops. Checks what the
+ * library's documents require. */
 #include <cublasLt.h>
 #include <errno.h>
 #include <stdbool.h>

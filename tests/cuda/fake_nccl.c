@@ -1,8 +1,7 @@
-/* fake_nccl.c: an imitation of NCCL, which ranks find as libnccl.so.2, between threads and
- * processes whose cards are emulated (tests/dev/fake_cuda.h). Data moves when the streams of sender
- * and receiver have reached it; ranks wait for a group that another rank does not begin. Sums are
- * rounded at each rank of a ring, so they differ from those in the order of ranks. Calls do not
- * block; they return ncclInProgress first.
+/* fake_nccl.c: an imitation of NCCL for emulated cards (tests/dev/fake_cuda.h), which ranks find as
+ * libnccl.so.2. Sums are rounded at each rank of a ring, so they differ from those in the order of
+ * ranks. Calls return ncclInProgress first and do not block; a rank's stream waits in a group until
+ * the other ranks begin the group.
  *
  * FAKE_NCCL=KIND:RANK:NUMBER makes the NUMBER-th group of that rank (counted from 1) go wrong:
  * "remote" reports that another process is gone, "hang" never ends, "start" is refused by the

@@ -179,7 +179,8 @@ static void uneven_borders(void)
     }
 }
 
-/* NCCL's sums within groups are near the exact ones, in another order. */
+/* Sums that NCCL computes within groups are near the exact sums, in an order that is not that of
+ * ranks. */
 static void fast_sums(void)
 {
     static const uint64_t borders[] = {0, 0, 700, 701, 3000};
@@ -205,7 +206,7 @@ static void fast_sums(void)
                        2 * (run.world - 1) * part * coll_type_bytes(run.type));
             others += run.ranks[r].own[0][0];
         }
-        check_true((others > 0) == (run.world > 2)); /* two ranks have one order */
+        check_true((others > 0) == (run.world > 2)); /* two ranks can be added in only one order */
         free(run.ranks);
         close_cards(run.world);
     }

@@ -340,7 +340,7 @@ static void stored_sections(void)
     case_model_free(&made);
 }
 
-/* Placement does not depend on the family, so other families run in two ways. */
+/* Placement does not depend on the family: two ways are enough. */
 static void family(const char *name)
 {
     const struct run_options base = case_options();

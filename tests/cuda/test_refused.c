@@ -55,7 +55,7 @@ static void types_are_refused(void)
 
 static void sizes_are_refused(void)
 {
-    struct kern_cuda cuda = {.sm90 = KERN_SM90_LEFT_OUT}; /* no card on which to check it */
+    struct kern_cuda cuda = {.sm90 = KERN_SM90_LEFT_OUT}; /* no card to check Hopper's kernels on */
     const struct dev_launch where = {
         .context = &cuda, .scratch = (void *)64, .scratch_bytes = SIZE_MAX};
     struct kern_attention_arguments a = {

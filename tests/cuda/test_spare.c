@@ -36,7 +36,7 @@ struct fat_entry {
     uint64_t whole_bytes; /* when decompressed; 0: not compressed */
 };
 
-/* At most these bytes are loaded: some sections stay on the host. */
+/* Upper bounds of the loaded bytes: some sections stay on the host. */
 struct code {
     uint64_t bytes[ARCH_MAX];
     unsigned files[ARCH_MAX]; /* with code for the architecture */

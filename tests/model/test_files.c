@@ -84,7 +84,7 @@ static void turned(void)
     fixture_close(&fixture);
 }
 
-/* A range equals that part of the whole block. A team reads the bytes of one thread. */
+/* A range equals its part of the whole block. A team reads the bytes of one thread. */
 static void ranges(void)
 {
     static const char *const names[] = {"gpt2_untied", "llama3", "qwen3_sharded"};
@@ -285,7 +285,7 @@ static void keeps(void)
     check_int(model_save_open(fixture.model, &options, &save), ==, -EINVAL);
     options.folder = out;
     check_int(mkdir(out, 0777), ==, 0);
-    check_int(model_save_open(fixture.model, &options, &save), ==, 0); /* it is empty */
+    check_int(model_save_open(fixture.model, &options, &save), ==, 0); /* the folder is empty */
     model_save_close(save);
     check_int(rmdir(out), ==, 0);
     check_int(model_save_open(fixture.model, &options, &save), ==, 0);

@@ -90,7 +90,7 @@ struct trainer {
 /* A trainer's first adapters: initial, PEFT's first, or PEFT's after fp32 steps. */
 enum start { START_INITIAL, START_PEFT, START_TRAINED };
 
-/* Writes the path of these adapters' folder. */
+/* Writes the folder of the adapters to `path`. */
 static void start_folder(const struct lora_case *one, enum start start, char path[700])
 {
     static const char *const names[] = {"trained/" MODEL_ADAPTER_CONFIG,
@@ -347,7 +347,7 @@ static void follow_pairs(const char *name, double dropout)
         most[1] = apart(most[1], ours.grad_norm, norm, 0);
         most[2] = apart(most[2], ours.chosen, rewards[0], 1);
         most[3] = apart(most[3], ours.rejected, rewards[1], 1);
-        /* With magnitudes, rounding changes the first step's rewards from 0. */
+        /* With magnitudes, rounding makes the first step's rewards differ from 0. */
         check_true(ours.right == right || (step == 0 && one.options.dora));
     }
     test_note("%s: losses of pairs within %.2g, norms %.2g, rewards %.2g and %.2g of TRL's", name,
@@ -668,7 +668,7 @@ static void odd_tensors(void)
     (void)unlink(test_path(MODEL_ADAPTER_FILE));
 }
 
-/* Keys that change the model beyond its tensors are refused. */
+/* Values of adapter_config.json that no run supports are refused. */
 static void odd_configs(void)
 {
     static const struct {

@@ -291,8 +291,7 @@ static void adapters_killed(void)
     adapters = false;
 }
 
-/* Each request in turn fails; the next run publishes the new model, unless only the old one is
- * there. */
+/* Each request in turn fails; the next run publishes the new model, or the old one is unchanged. */
 static void refused(void)
 {
     static const int codes[] = {EIO, EMFILE, EXDEV, EINVAL};

@@ -1,5 +1,5 @@
 /* test_whole.c: compares whole models with transformers (tests/oracle/model_fixtures.py), and
- * different ways to compute them with each other. */
+ * different methods with each other. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,7 +174,7 @@ static struct score compare(const char *name, enum kern_type type)
     return score;
 }
 
-/* In fp32, logits and gradients are close to exact ones of transformers. */
+/* In fp32, logits and gradients are close to transformers' in double precision. */
 static void fp32(void)
 {
     for (size_t i = 0; i < fixture_count; i++) {

@@ -104,8 +104,8 @@ static void time_falls_with_memory(void)
     check_double(last, <, first * 2 / 3);
 }
 
-/* If a store is too small, the rest of the data is in memory, unless it was explicitly placed in
- * the store. */
+/* If a store is too small, the rest of the data is in memory; data explicitly placed in the store
+ * is not moved. */
 static void small_stores(void)
 {
     struct world world;

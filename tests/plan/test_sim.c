@@ -130,7 +130,7 @@ static void codes_take_time(void)
     check_double(plan_sim_alone(&rates, &gather), ==, 3);
 }
 
-/* A group has its own rate, and its copy was packed earlier. */
+/* A gather within a group has its own rate and needs no packing. */
 static void groups_have_their_own_rate(void)
 {
     struct plan_rates rates = {.coll_bytes = 100, .pack_elements = 1};
