@@ -1,7 +1,7 @@
-/* card.h: an emulated card, which runs the threads of a kernel one after another on one processor.
- * It proves what a kernel computes, in any order of threads, but not speed or the behaviour of real
- * memory and schedulers. emulated.cuh defines CUDA on top of card.h. A process runs one block of
- * one kernel at a time, under a lock. */
+/* card.h: an emulated card, which runs a kernel's threads one after another on one processor. The
+ * card proves what a kernel computes, in any order of threads, but not speed, memory and
+ * schedulers. emulated.cuh defines CUDA on top of card.h. A process runs one block of one kernel at
+ * a time, under a lock. */
 #ifndef TESTS_CUDA_CARD_H
 #define TESTS_CUDA_CARD_H
 

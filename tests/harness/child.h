@@ -22,8 +22,8 @@ struct test_orphan {
     int process;
     int release; /* the child ends when this is closed */
 };
-/* Runs `run` in a new process, which then forks a child and sleeps. A nonzero result of `run` fails
- * the case. Skips the case under TSan, which ends a child that starts a thread. */
+/* Runs `run` in a new process, which then forks a child and sleeps. Fails the case if `run` does
+ * not return 0. Skips the case under TSan, which ends a child that starts a thread. */
 void test_orphan_begin(int (*run)(void *argument), void *argument, struct test_orphan *out);
 /* Kills the process; its child continues to run. */
 void test_orphan_kill(const struct test_orphan *orphan);

@@ -11,8 +11,8 @@
  *     check_int(test_fail_nth(queue_life), >=, 3);
  *
  * Requests are malloc, calloc, realloc, aligned_alloc, posix_memalign, strdup, strndup, mmap and
- * pthread_create, called by code that is linked statically into the test. A program that uses this
- * depends on fail_alloc_dep, which makes the linker insert wrappers (--wrap). */
+ * pthread_create, called by code that is linked statically into the test. Programs depend on
+ * fail_alloc_dep, which makes the linker insert wrappers (--wrap). */
 #ifndef TESTS_HARNESS_FAIL_ALLOC_H
 #define TESTS_HARNESS_FAIL_ALLOC_H
 

@@ -1,5 +1,5 @@
-/* heard.h: captures log messages while a case listens. The sink is bound to the listening thread;
- * threads that tide starts from this thread inherit the sink. For programs that link core/base. */
+/* heard.h: captures log messages of the listening thread and of threads that tide starts from this
+ * thread. For programs that link core/base. */
 #ifndef TESTS_HARNESS_HEARD_H
 #define TESTS_HARNESS_HEARD_H
 

@@ -1,7 +1,7 @@
-/* mount.h: mounts small file systems for a test, in a namespace that only this program and its
- * children see. The namespace ends with the last of these processes, even a killed one, so no mount
- * is left. Mounted paths are in test_directory() and valid until the program ends. Call these
- * functions on the thread of the case; threads started earlier see no mount. */
+/* mount.h: mounts small file systems in a namespace of this program and its children. The namespace
+ * ends with the last of these processes, so no mount is left. Mounted paths are in test_directory()
+ * and valid until the program ends. Call these functions on the thread of the case; threads started
+ * earlier see no mount. */
 #ifndef TESTS_HARNESS_MOUNT_H
 #define TESTS_HARNESS_MOUNT_H
 

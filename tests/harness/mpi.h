@@ -2,9 +2,9 @@
 #ifndef TESTS_HARNESS_MPI_H
 #define TESTS_HARNESS_MPI_H
 
-/* Skips the case if the build has no module for Open MPI, or the machine no mpirun. Sets the
- * environment of later processes: root may start them, and sanitizers report neither leaks nor
- * deadlocks, which MPI's libraries cause. */
+/* Skips the case without a module for Open MPI or without mpirun. Sets the environment of later
+ * processes: root may start them, and sanitizers do not report leaks and deadlocks, which MPI's
+ * libraries have. */
 void test_mpi_begin(void);
 /* Like test_mpi_begin(), for MPICH. */
 void test_mpich_begin(void);

@@ -67,7 +67,7 @@ void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Returns whether long forms are requested, by `./check --full` or TIDE_TEST_FULL. */
 bool test_full(void);
 
-/* Puts test_directory() in memory if a tmpfs has enough space: for tests that make thousands of
+/* Puts test_directory() in memory if a tmpfs has enough space, for tests that make thousands of
  * files. Call it before test_directory(). */
 void test_directory_in_memory(void);
 /* Returns a directory under TMPDIR (or /tmp), made by the first call and removed when the program

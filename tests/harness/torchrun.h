@@ -7,10 +7,10 @@
 /* Returns a port of 127.0.0.1 that was free a moment ago. */
 unsigned test_port_free(void);
 
-/* Starts `world` processes, at most 8, of a shell command. They meet at a free port of 127.0.0.1,
- * or of `address`. Some seconds after a failure, or after two minutes, the remaining ones are
- * killed. Writes their output to `text`. Returns the exit status of the first failed process (128 +
- * the signal that ended it), or 0. */
+/* Runs a shell command in `world` processes, at most 8, which meet at a free port of 127.0.0.1 or
+ * of `address`. Some seconds after a failure, or after two minutes, the remaining processes are
+ * killed. Writes the output to `text`. Returns the exit status of the first failed process (128 +
+ * the signal that ended the process), or 0. */
 int test_torchrun(const char *command, unsigned world, const char *address, char *text,
                   size_t bytes);
 

@@ -1,7 +1,6 @@
-/* machine.h: runs tapes with numbers in place of tensors. A number is a cell (64 Ki elements) of
- * weights, states or gradients, or an activation. Commands are interpreted by the roles of their
- * operands. A read needs an earlier write of the same place and size. Updates are compared with a
- * reference without buffers, chunks and order. */
+/* machine.h: runs tapes with numbers in place of tensors: one per cell (64 Ki elements) of weights,
+ * states or gradients, and one per activation. A read needs an earlier write of the same place and
+ * size. Updates are compared with a reference without buffers, chunks and order. */
 #ifndef TESTS_PLAN_MACHINE_H
 #define TESTS_PLAN_MACHINE_H
 
@@ -17,7 +16,7 @@ enum { MACHINE_STEPS_MAX = 4, MACHINE_RANKS_MAX = 4 };
 struct machine_truth *machine_truth_create(const struct plan_input *input, uint32_t by_norm);
 void machine_truth_destroy(struct machine_truth *truth);
 
-/* Creates a machine whose weights and states are where the plan keeps them before the first step.
+/* Creates a machine with weights and states where the plan keeps them before the first step.
  * Borrows its arguments. */
 struct machine *machine_create(const struct plan_input *input, const struct plan *plan,
                                const struct machine_truth *truth);

@@ -1,7 +1,6 @@
-/* model.h: memory as tapes see it, for tests that run tapes in many orders. Operands' borders cut a
- * buffer into pieces; a piece holds one version. A write stores the command's number; a read must
- * find the number that program order gives. No access is atomic, so TSan checks that edges order
- * the threads. */
+/* model.h: memory as tapes see it. Operands' borders cut a buffer into pieces, which have a version
+ * each. A write stores the command's number; a read must find the number that program order gives.
+ * No access is atomic, so TSan checks that edges order the threads. */
 #ifndef TESTS_PLAN_MODEL_H
 #define TESTS_PLAN_MODEL_H
 

@@ -1,5 +1,5 @@
-/* order.h: finds commands of a sequence of tapes that may run next, for tests that run tapes in
- * many orders. */
+/* order.h: finds the commands of tapes that may run next, for tests that run tapes in many
+ * orders. */
 #ifndef TESTS_PLAN_ORDER_H
 #define TESTS_PLAN_ORDER_H
 
@@ -31,8 +31,8 @@ const struct plan_command *order_at(const struct order *order, int queue);
 
 void order_done(struct order *order, int queue);
 
-/* Returns a random ready queue, or -1 if none is ready. Some queues are favoured for a while, so
- * that they run far ahead; `turn` grows from call to call. */
+/* Returns a random ready queue, or -1. Some queues are favoured for a while, so that they run far
+ * ahead; `turn` grows from call to call. */
 int order_draw(struct order *order, uint64_t seed, uint32_t turn);
 
 #endif
