@@ -41,7 +41,7 @@ struct core_region_options {
 
 /* A region as a constant value. All zero: none. */
 struct core_region {
-    unsigned char *base;   /* owned; aligned to 2 MiB, or to a page below 2 MiB */
+    unsigned char *base;   /* owned; aligned to 2 MiB; a smaller region: to a page */
     uint64_t bytes;        /* the requested size */
     uint64_t mapped_bytes; /* the size in whole pages */
     uint64_t huge_bytes;   /* bytes on pages of at least 2 MiB; 0: untouched or unknown */

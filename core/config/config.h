@@ -35,7 +35,7 @@ enum core_cfg_scheduler {
 enum core_cfg_warmup { CORE_CFG_WARMUP_LOG, CORE_CFG_WARMUP_LINEAR };
 
 struct core_cfg {
-    /* Batch sizes, given or derived; CORE_CFG_NONE: too few were given. */
+    /* Batch sizes, given or derived; CORE_CFG_NONE: sizes are missing or refused. */
     int64_t train_batch_size;
     int64_t micro_batch_size; /* rows per rank and micro-batch */
     int64_t accumulation_steps;
@@ -158,7 +158,7 @@ enum core_cfg_note_kind {
     CORE_CFG_NOTE_IGNORED,   /* given, but without effect; `why` gives the reason */
     CORE_CFG_NOTE_DEFAULTED, /* default or derived */
     CORE_CFG_NOTE_WARNING,   /* accepted, but read `why` */
-    CORE_CFG_NOTE_REFUSED,   /* `why` names what is allowed */
+    CORE_CFG_NOTE_REFUSED,   /* `why` says what is wrong */
 };
 enum { CORE_CFG_NOTE_KINDS = CORE_CFG_NOTE_REFUSED + 1 };
 

@@ -137,10 +137,10 @@ struct tide_block_io {
 enum { TIDE_BLOCKS_TOKENS = 1024 };
 
 /* Begins a put and sets *token, which names it. `data` is borrowed until the operation is done.
- * `io` NULL: all zero. Results are kept in TIDE_BLOCKS_TOKENS places, taken in turn, until a later
- * operation takes the place; an unfinished operation keeps its place. Returns 0, -EINVAL, -ENOMEM,
- * or -EAGAIN if TIDE_BLOCKS_TOKENS operations are not done yet; other errors belong to the
- * token. */
+ * `io` NULL: all zero. Operations take TIDE_BLOCKS_TOKENS places in turn, and skip those of
+ * unfinished operations; a result is kept until a later operation takes its place. Returns 0,
+ * -EINVAL, -ENOMEM, or -EAGAIN if TIDE_BLOCKS_TOKENS operations are not done yet; other errors
+ * belong to the token. */
 TIDE_API int tide_blocks_put_begin(struct tide_blocks *blocks, const char *name, const void *data,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
 /* Begins a get, with a token as above; `buffer` is borrowed until the operation is done. A get

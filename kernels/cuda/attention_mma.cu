@@ -55,7 +55,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
         kern_copy_batch();
         kern_copy_wait<1>();
         __syncthreads();
-        /* Skips keys that the warp's rows do not see. */
+        /* Skips keys after the warp's rows, and keys that a gap hides. */
         if (key < first_row + KERN_WARP_ROWS && !kern_gap_hides(gap, first_row, key, KEYS)) {
             const uint16_t *keys = shared + 2 * stage * TILE;
             float scores[KEYS / 8][4] = {};

@@ -176,7 +176,8 @@ begin(struct tide_blocks *blocks, const struct tide_block_io *given, struct cach
     }
     if (io.place > TIDE_HOST) {
         return core_err_set(-EINVAL,
-                            "place of a block is %" PRIu64 "; expected TIDE_DEVICE or TIDE_HOST",
+                            "place of a block is %" PRIu64
+                            "; expected TIDE_AUTO, TIDE_DEVICE or TIDE_HOST",
                             io.place);
     }
     request->on_device = io.place == TIDE_DEVICE;

@@ -158,7 +158,7 @@ void slots_drop(struct cache *cache, struct block *block);
 void slots_unstick(struct cache *cache, struct block *block);
 /* Moves a changed block within, into or out of the heap. */
 void slots_sort(struct cache *cache, struct block *block);
-/* Sorts the heap after many positions have changed. */
+/* Rebuilds the heap after many positions have changed. */
 void slots_rebuild(struct cache *cache);
 /* Makes room for another block, so that slots_sort cannot fail. */
 int slots_reserve(struct cache *cache);

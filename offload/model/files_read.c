@@ -164,7 +164,8 @@ static uint64_t hash_element(uint64_t bits, uint64_t at)
     return x ^ x >> 31;
 }
 
-/* Adds the hashes of the piece's elements in lines of the file, which are columns of the part. */
+/* For a tensor that is transposed in the file: adds the hashes of the piece's elements in columns
+ * `first` to `first` + `count` of the part. */
 static void sum_columns(struct tensor_read *piece, const char *from, int64_t first, int64_t count)
 {
     const size_t bytes = model_dtype_bytes(piece->tensor->dtype);

@@ -1,4 +1,5 @@
-/* kept_look.c: finds the contents of a kept base's file, and hashes the model's files. */
+/* kept_look.c: finds the contents of a kept base's file, and hashes names, sizes, times and headers
+ * of the model's files. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>

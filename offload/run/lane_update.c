@@ -62,7 +62,7 @@ struct run_update {
     int (*total)(void *user, const double *tiles, double *squares);
     void *user;
     struct core_queue *queue;  /* owned */
-    struct core_team *team;    /* owned: of all threads */
+    struct core_team *team;    /* owned; has all threads of the update */
     struct update_node *nodes; /* owned, [node_count]: update chunks; NULL: `queue` does */
     uint32_t node_count;
     struct update_order order; /* used if there are nodes */

@@ -235,7 +235,7 @@ static void a_unit_has_one_event(void)
 
 /* ---- times of launches ---- */
 
-/* One thread at a time: the watch, then the test. */
+/* Written by the thread that watches the device, then read by the test. */
 struct reported {
     unsigned count, waits;
     int64_t first_ns, last_ns;

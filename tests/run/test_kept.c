@@ -149,7 +149,7 @@ static void run_kept(struct case_model *made, const struct way *way, struct case
     run_kept_for(made, way, STEPS, out);
 }
 
-/* A store can read a file in place that supports direct I/O and is on the store's file system. */
+/* A store reads a file in place if it supports direct I/O and is on the store's file system. */
 static bool store_reads(const char *path)
 {
     struct stat mine;

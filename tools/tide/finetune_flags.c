@@ -339,7 +339,7 @@ static bool is_detail(const struct finetune_flag *row)
            row->at == AT(rendezvous) || strcmp(row->name, "numa") == 0;
 }
 
-/* One of the next few items may be moved up to fill a line. */
+/* Some of the next few items may be moved up to fill a line. */
 static void print_items(char (*items)[ITEM_BYTES], size_t count)
 {
     enum { WIDTH = 84, NEXT = 5 };

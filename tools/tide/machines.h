@@ -10,8 +10,7 @@ struct cli_machine {
     int64_t devices; /* GPUs; 1 without any */
 };
 
-/* `name`: a path, or the name of an installed machine. Returns 0 or -errno: -ENOENT lists the
- * names, -EINVAL: no number of devices. */
+/* `name`: a path, or the name of an installed machine. Returns 0 or -errno with a message. */
 int cli_machine_find(const char *name, struct cli_machine *out);
 
 #endif

@@ -82,7 +82,7 @@ struct noted {
     char name[NAME_MAX + 1];
 };
 
-/* Returns the next line; NULL: no line, or a bad one. */
+/* Reads the line at `at`. Returns the place after it; NULL: the line is not valid. */
 static const char *next_note_line(const struct note *note, const char *at, struct noted *out)
 {
     int end = 0;

@@ -82,7 +82,7 @@ static int print_tiers(const struct tide_plan *plan, const struct tide_plan_info
     return rc;
 }
 
-/* A folder may be on the system disk. */
+/* Shows the drives, because a folder may be on the system disk by mistake. */
 static void print_stores(const struct tide_engine_options *options, FILE *stream)
 {
     struct cli_mount mount;

@@ -10,7 +10,7 @@
 
 struct gzip {
     z_stream stream;
-    bool ended; /* between two members */
+    bool ended; /* a member has ended, and no other has begun */
 };
 
 enum { WINDOW_BITS = 15, GZIP_ALONE = 16 }; /* adding 16 makes zlib expect a gzip header */

@@ -10,7 +10,7 @@ enum { TEXT_IGNORED = -100 };
 
 struct text_sample {
     int32_t *ids;    /* owned */
-    int32_t *labels; /* owned: the token itself, or TEXT_IGNORED */
+    int32_t *labels; /* owned: the token itself, the row's own label, or TEXT_IGNORED */
     size_t count;
     /* index at which the rejected answer, with its prompt, begins; 0: no pair */
     size_t rejected;

@@ -109,7 +109,7 @@ static int set_token(struct reading *reading, struct text_special_token token, c
 static int read_token(struct reading *reading, const char *key, const struct core_json_value *value,
                       const char *name, int64_t id)
 {
-    struct text_special_token token = {.id = id, .special = id < 0};
+    struct text_special_token token = {.id = id};
     const struct core_json_value *content = value;
     if (core_json_kind(value) == CORE_JSON_NULL) {
         return 0;
