@@ -176,7 +176,7 @@ static bool is_foreign(const struct tide_engine *engine, const char *directory, 
 
 enum sorting { SORT_REFUSE, SORT_COUNT, SORT_REMOVE };
 
-/* Adds the number of checkpoints of other runs to *found. */
+/* Refuses, counts or removes checkpoints of other runs. Adds the number of those seen to *found. */
 static int sort_out(struct tide_engine *engine, const char *directory, enum sorting sorting,
                     size_t *found)
 {

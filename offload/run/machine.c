@@ -1,5 +1,5 @@
-/* machine.c: gives each rank an equal part of its node. Rates that memory limits follow from the
- * memory's rate. */
+/* machine.c: gives each rank an equal part of its node. Rates that are limited by memory are
+ * derived from the memory's rate. */
 #include "offload/run/machine.h"
 
 #include <math.h>

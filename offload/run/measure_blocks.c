@@ -259,8 +259,8 @@ static bool halve(struct run_options *options, bool tokens)
     return true;
 }
 
-/* Halves a layer's rows, then the tokens of one row, until it fits. Sets *out to NULL if one token
- * does not fit. */
+/* Halves a layer's rows until it fits and takes at most less_bytes_max; if one row does not fit,
+ * halves its tokens. Sets *out to NULL if one token does not fit. */
 static int shrink(const struct run_shapes *shapes, unsigned layer, uint64_t limit,
                   struct run_options *options, struct run_shapes **out)
 {

@@ -7,7 +7,7 @@
 #include "core/base/suggest.h"
 #include "tests/harness/test.h"
 
-/* Sizes are exact in their notations; other text is refused. */
+/* A size in any notation gives its exact bytes; text that is not a size is refused. */
 static void sizes(void)
 {
     static const struct {

@@ -278,7 +278,7 @@ static void other_options(void)
     }
 }
 
-/* Packed rows have the beginnings of documents; split rows lose no tokens. */
+/* Tokens of packed rows have the places where their documents start; split rows lose no tokens. */
 static void packing(void)
 {
     struct finetune_data_options options = rows_options(rows_file(4, 5));

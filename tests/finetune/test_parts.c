@@ -142,8 +142,11 @@ static void terminal(void)
     fclose(stream);
     stream = open_terminal(120, &other);
     finetune_live_init(&live, stream, false, 90, 1);
-    live.recent[0] = 2;
-    live.recent_count = 1;
+    record = record_of(58, 50); /* the first step of a resumed run */
+    finetune_live_step(&live, &record);
+    record = record_of(59, 2);
+    finetune_live_step(&live, &record);
+    said(other);
     record = record_of(60, 2);
     finetune_live_step(&live, &record);
     check_string(said(other),

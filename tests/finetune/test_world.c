@@ -380,7 +380,7 @@ static void copy_margin(const char *log, char margin[64])
     snprintf(margin, 64, "%.*s", (int)strcspn(at, ",}"), at);
 }
 
-/* Pairs of answers give the adapters and rewards of ranks that are threads. */
+/* With pairs of answers, processes give the adapters and rewards that threads give. */
 static void pairs(void)
 {
 #define PAIRS                                                                                      \

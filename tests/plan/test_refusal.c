@@ -153,7 +153,7 @@ static void the_processor_is_refused_with_what_would_do(void)
     check_int(check_refusal(&world, "kept", 4, 4, 1000), >=, 0);
 }
 
-/* If DEVICE and HOST share a memory, a refusal names no larger budget. */
+/* If DEVICE and HOST share a memory, a refusal names neither as a budget that suffices alone. */
 static void one_memory_is_not_named_twice(void)
 {
     struct world world;

@@ -140,9 +140,10 @@ static void print_figures(const struct finetune_live *live, const struct finetun
 void finetune_live_step(struct finetune_live *live, const struct finetune_record *record)
 {
     const struct tide_step *step = &record->step;
-    if (step->step > 1) {
+    if (live->begun) { /* the first step opens files and selects algorithms */
         live->recent[live->recent_count++ % FINETUNE_LIVE_RECENT] = step->seconds;
     }
+    live->begun = true;
     const bool due = live->terminal || step->step % live->print_every == 0 || step->step == 1 ||
                      step->step == live->steps || record->evaluated;
     if (live->stream == NULL || !due) {

@@ -17,8 +17,10 @@ struct finetune_live {
     uint64_t print_every; /* steps between two lines in a pipe */
 
     /* Private. */
-    bool open;                           /* a line without its newline was printed */
-    double recent[FINETUNE_LIVE_RECENT]; /* seconds of the last steps, the first step excluded */
+    bool open;  /* a line without its newline was printed */
+    bool begun; /* this process has taken a step */
+    double
+        recent[FINETUNE_LIVE_RECENT]; /* seconds of the last steps, without the process's first */
     uint64_t recent_count;
     char phase[64];
     unsigned percent;

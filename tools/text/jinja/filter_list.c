@@ -362,7 +362,7 @@ const struct jinja_function jinja_filters_list[] = {
     {NULL, NULL, NULL},
 };
 
-/* ---- filters that apply another function to elements, and `default` ---- */
+/* ---- filters that apply another function to elements, `default` and `attr` ---- */
 
 /* Argument `index` names the function; later arguments are for that function. */
 static const struct jinja_function *take_function(struct jinja_run *run,
