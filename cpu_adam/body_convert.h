@@ -61,7 +61,7 @@ V_INLINE struct pair pair_load(const void *x, enum core_update_type type, uint64
     return pair;
 }
 
-/* Rounds to bf16 stochastically: up with a probability equal to the cut-off part. */
+/* Rounds to bf16 stochastically: away from zero with a probability equal to the cut-off part. */
 V_INLINE void pair_store_chance(uint16_t *to, struct pair a, vu chance)
 {
     vu even = u_add(v_bits(v_canonical(a.even)), u_and(chance, u_set(0xffff)));

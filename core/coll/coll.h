@@ -82,7 +82,7 @@ enum coll_type {
     COLL_FP16,
     COLL_F64,
     COLL_BYTE, /* only for gather and broadcast */
-    COLL_INT4, /* for reduce-scatter: 256 numbers in 4 bits and their scale (codes.h) */
+    COLL_INT4, /* for reduce-scatter: 256 numbers of 4 bits each, and their scale (codes.h) */
     COLL_TYPES
 };
 

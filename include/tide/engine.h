@@ -345,8 +345,8 @@ TIDE_API int tide_plan_what_if_at(const struct tide_plan *plan, unsigned index,
 TIDE_API int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text,
                                  size_t bytes);
 
-/* Writes a predicted timeline of some steps as JSON for Chrome or Perfetto. Returns 0, -EINVAL, or
- * the error of writing. */
+/* Writes a predicted timeline of some steps as JSON for Chrome or Perfetto. Returns 0, -EINVAL,
+ * -ENOMEM, or the error of writing. */
 TIDE_API int tide_plan_trace(const struct tide_plan *plan, const char *path);
 
 /* Writes the plan's rates as JSON, for tide_engine_options.rates. Returns 0, -EINVAL, or the error

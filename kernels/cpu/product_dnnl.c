@@ -377,7 +377,8 @@ static int run_shape(struct kern_dnnl *d, const struct shape *shape, const struc
                              : way_run(d, &entry->way[entry->chosen], with);
 }
 
-/* Returns m, or a multiple of 64 (at least 64) whose fp32 result fits in result_bytes_max. */
+/* Returns m if the fp32 result fits in result_bytes_max; else the largest multiple of 64 that fits,
+ * but at least 64. */
 static int64_t run_rows(int64_t m, int64_t n)
 {
     const int64_t rows = result_bytes_max / ((int64_t)sizeof(float) * n);

@@ -86,7 +86,7 @@ struct cache {
     bool started, ending;
     bool ended; /* an operation has ended since the lock was taken */
     const struct core_log *log;
-    struct core_bell work; /* rung by the queues' lines and by cache_delegate */
+    struct core_bell work; /* rung by queues' lines, cache_delegate, cache_destroy */
     struct core_bell done; /* rung by cache_unlock when operations have ended */
 
     struct core_region region;

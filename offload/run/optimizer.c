@@ -447,7 +447,7 @@ static int open_step(struct run_optimizer *optimizer)
     return rc;
 }
 
-/* Tells the worker that `handed` blocks of all steps are ready. */
+/* Tells the worker that `handed` blocks are ready, counted over all steps. */
 static void hand_over(struct run_optimizer *optimizer, uint64_t handed)
 {
     core_line_reach(&optimizer->arrived, handed);

@@ -80,7 +80,7 @@ struct run_options {
     struct model_lora lora; /* adapters, for checkpoints; rank 0: none */
     uint64_t config_hash;   /* hash of the model's configuration, for checkpoints; 0: unknown */
     const char *io;         /* NULL: chosen by probing */
-    int64_t io_limit_ns;    /* for one block's I/O; 0: the drive's default */
+    int64_t io_limit_ns;    /* for one transfer of a drive; 0: the drive's default */
     int64_t stall_limit_ns; /* longest time of a lane without progress; 0: half an hour per
                              * micro-batch of a compute command */
 

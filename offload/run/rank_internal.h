@@ -64,7 +64,7 @@ struct run_rank {
     struct run_executor *executor;
     struct plan_trace *trace; /* owned; NULL: no timeline was requested */
     struct dev_timing timing; /* sends the times of ops to the timeline */
-    bool times_ops;           /* the device reports the times of ops now */
+    bool times_ops;           /* the device was asked for the times of ops */
     bool traced;              /* the timeline was written, or could not be */
 
     enum plan_kind last;   /* tape released last; PLAN_KIND_COUNT: none yet */

@@ -21,11 +21,12 @@ enum {
 };
 
 struct run_speculation {
-    uint32_t neutral; /* steps in a row for which a guess was or would have been right */
-    uint32_t needed;  /* neutral steps needed before a guess */
-    uint32_t streak;  /* right guesses since the last wrong one */
-    uint32_t probes;  /* steps deferred to be measured */
-    uint32_t pause;   /* steps left without a guess */
+    /* steps in a row for which a guess was or would have been right; `far` ones count twice */
+    uint32_t neutral;
+    uint32_t needed; /* neutral steps needed before a guess */
+    uint32_t streak; /* right guesses since the last wrong one */
+    uint32_t probes; /* steps deferred to be measured */
+    uint32_t pause;  /* steps left without a guess */
     /* time of a step without a guess after another one; 0: unknown */
     double deferred_seconds;
     double speculative_seconds; /* time of a right guess after a right guess; 0: unknown */

@@ -10,7 +10,7 @@
 #include "offload/plan/shard.h"
 #include "offload/run/rank_internal.h"
 
-/* requests of the rank's functions, for next_tape */
+/* what a function of the rank wants from the next tape; columns of next_tape */
 enum request {
     REQUEST_STEP,
     REQUEST_STEP_SPECULATIVE, /* the update does not wait for the norm */

@@ -139,7 +139,9 @@ static void terminal(void)
     finetune_live_end(&live);
     check_string(said(other), "\r\n");
     finetune_live_end(&live); /* without a live line */
+    check_string(said(other), "");
     fclose(stream);
+    close(other);
     stream = open_terminal(120, &other);
     finetune_live_init(&live, stream, false, 90, 1);
     record = record_of(58, 50); /* the first step of a resumed run */

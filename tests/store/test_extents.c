@@ -264,7 +264,7 @@ static void limits_of_several(void)
     }
     for (int i = 0; i < 6; i++) {
         const uint64_t little = (uint64_t)(i < 3 ? 3 : 5) << 20;
-        /* unused bytes of a path, which may end within a stripe */
+        /* A limit may be within a stripe, whose bytes are then not used. */
         const uint64_t spare = 1 << 20;
         const struct store_path paths[] = {{.directory = directories[0],
                                             .bytes = little + spare + 4095,

@@ -191,8 +191,8 @@ bool token_added_find(const struct text_tokenizer *tokenizer, const struct token
                       const char *text, size_t bytes, size_t *from, size_t done, size_t bounds[2],
                       uint32_t *added);
 
-/* A section being loaded. token_section_walk() calls the member function for the objects in it, or
- * in its sequence, with their type. */
+/* A section being loaded. token_section_walk() calls the member function, with the type, for the
+ * section's object or, if that is a Sequence, for the objects in it. */
 struct token_section {
     struct text_tokenizer *tokenizer;
     const struct core_json *doc;
