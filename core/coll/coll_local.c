@@ -129,7 +129,8 @@ static int next_step(struct local *local, const struct coll_work *work)
         if (missing == meeting->world) {
             return 0;
         }
-        /* The rank may have entered the step, and then left the meeting, since its step was read. */
+        /* The rank may have entered the step, and then left the meeting, since its step was
+         * read. */
         if (atomic_load_explicit(&meeting->seats[missing].left, memory_order_acquire) &&
             first_missing(meeting, local->step) == missing) {
             return meeting_fail(meeting, coll_fail_left(local->number, work, missing));

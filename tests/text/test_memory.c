@@ -89,8 +89,8 @@ static struct text_feed_options options_for(const char *const *file, enum mode m
                                       .ahead = 1};
 }
 
-/* Reads from *at on. Returns the hash of the batches after the first `documents` documents. Sets *at
- * to the position where these batches begin, and *bytes to the bytes that were read until then. */
+/* Reads from *at on. Returns the hash of the batches after the first `documents` documents. Sets
+ * *at to the position where these batches begin, and *bytes to the bytes read until then. */
 static uint64_t read_on(const struct text_feed_options *options, uint64_t documents,
                         struct text_position *at, uint64_t *bytes)
 {
