@@ -313,6 +313,9 @@ static int submit_one(struct fault *fault, const struct aio_op *op)
         entry->used = taken == 1;
     }
     if (taken == 1) {
+        if (fault->ops < fault->plan->offsets_max) {
+            fault->plan->offsets[fault->ops] = op->offset;
+        }
         fault->ops++;
         atomic_store_explicit(&fault->plan->ops, fault->ops, memory_order_relaxed);
         if (rule != NULL) {

@@ -49,6 +49,8 @@ struct aio_fault {
     uint64_t seed;
     unsigned rules_count;
     struct aio_fault_rule rules[AIO_FAULT_RULES_MAX];
+    uint64_t *offsets; /* borrowed, [offsets_max]: gets the offsets of the first operations */
+    uint64_t offsets_max;
     _Atomic bool released;                  /* stalled operations continue */
     _Atomic uint64_t ops;                   /* operations submitted */
     _Atomic uint64_t hits[AIO_FAULT_KINDS]; /* applications of each kind */
