@@ -19,8 +19,8 @@ struct core_budget *core_charge_bound(void);
  * Distinguishes a budget's -ENOMEM from the machine's. */
 uint64_t core_charge_refused(void);
 
-/* Like malloc, calloc, realloc, strndup and free. NULL without a message: no memory, or the budget
- * is full. Only core_charge_free may free the blocks. */
+/* Like malloc, calloc, realloc, strndup and free. NULL: no memory, without a message; or the budget
+ * is full, with its message. Only core_charge_free may free the blocks. */
 void *core_charge_alloc(size_t bytes);
 void *core_charge_zeroed(size_t count, size_t size);
 void *core_charge_grow(void *block, size_t bytes);
@@ -28,7 +28,7 @@ char *core_charge_text(const char *text, size_t bytes);
 void core_charge_free(void *block);
 
 /* Charge and release memory that the caller allocates. Do nothing if `budget` is NULL.
- * core_charge_take returns 0, or -ENOMEM without a message. */
+ * core_charge_take returns 0, or -ENOMEM with the budget's message. */
 int core_charge_take(struct core_budget *budget, uint64_t bytes);
 void core_charge_give(struct core_budget *budget, uint64_t bytes);
 

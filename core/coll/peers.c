@@ -653,9 +653,11 @@ static int compare_builds(const struct coll_peers *peers)
 {
     for (unsigned r = 1; r < peers->place.world; r++) {
         if (strcmp(peers->list[r].identity, peers->list[0].identity) != 0) {
-            return core_err_set(-EPROTO, "rank %u on %s is %s, and rank 0 on %s is %s", r,
-                                peers->list[r].host, peers->list[r].identity, peers->list[0].host,
-                                peers->list[0].identity);
+            return core_err_set(-EPROTO,
+                                "all processes need the same build of tide: rank %u on %s is %s, "
+                                "and rank 0 on %s is %s",
+                                r, peers->list[r].host, peers->list[r].identity,
+                                peers->list[0].host, peers->list[0].identity);
         }
     }
     return 0;

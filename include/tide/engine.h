@@ -173,8 +173,8 @@ struct tide_engine_options {
     double straggler;
 
     /* Each rank is a process of this world (world.h), which stays open until the engine is
-     * destroyed. Only the first process sets this. `ranks` is 0 or the number of processes, budgets
-     * are limits of each host, and its ranks share `threads`. NULL: ranks are threads */
+     * destroyed. Only the first process sets this. `ranks` is 0, 1 or the number of processes;
+     * budgets are limits of each host, and its ranks share `threads`. NULL: ranks are threads */
     struct tide_world *world;
 
     /* Low-rank adapters (LoRA). The model is frozen, and adapters of its linear layers are trained;

@@ -176,7 +176,8 @@ struct tide_device_rates {
 };
 
 /* Measures copies of `bytes` bytes. Needs two buffers of this size on the host and two on the
- * device. Returns 0, -EINVAL, -ENOMEM, -ECANCELED, or the error of opening the device. */
+ * device. Returns 0, -EINVAL, -ENOMEM, -ECANCELED, or the error of opening the device or of a
+ * copy. */
 TIDE_API int tide_device_measure(struct tide_context *context, const char *device, size_t bytes,
                                  struct tide_device_rates *out);
 

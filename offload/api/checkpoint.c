@@ -117,8 +117,9 @@ static int peek(const char *directory, void *out, size_t room, size_t *bytes)
         if (found) {
             *bytes = manifest.application_bytes;
             if (*bytes > room) {
-                rc = core_err_set(-EFBIG, "%s has %zu bytes of the application, not %zu", path,
-                                  *bytes, room);
+                rc = core_err_set(-EFBIG,
+                                  "%s has %zu bytes of the application; there is room for %zu",
+                                  path, *bytes, room);
             } else if (*bytes > 0) {
                 memcpy(out, manifest.application, *bytes);
             }

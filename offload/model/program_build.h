@@ -72,8 +72,8 @@ int model_build_grad(struct model_build *build, enum model_value value);
  * [tokens][rows of A]. */
 int model_build_hidden(struct model_build *build, const struct model_op_row *row);
 int model_build_hidden_grad(struct model_build *build, const struct model_op_row *row);
-/* Makes a row's buffers for DoRA; returns false if the row has no magnitudes. With dropout,
- * build->whole has only the policy's rows. */
+/* Makes the buffers that DoRA needs for an op; returns false if its weight has no magnitudes. With
+ * dropout and pairs, build->whole has only the batch rows of the policy. */
 bool model_build_begin_dora(struct model_build *build, const struct model_op_row *row);
 /* Returns whether a row takes two products, as DoRA with dropout requires: of the inputs after
  * dropout, multiplied by the factors, and of the rest. */

@@ -1,6 +1,6 @@
 /* layout.h: the buffers of a plan and their offsets, for one choice. Only offload/plan creates
- * layouts. These buffers have all DEVICE and HOST memory that commands name; plan_layout_taken()
- * returns what a tier needs besides. Pure; owned by its plan. */
+ * layouts. Each address in DEVICE or HOST that a command names is in one of these buffers;
+ * plan_layout_taken() returns what a tier needs besides. Pure; owned by its plan. */
 #ifndef OFFLOAD_PLAN_LAYOUT_H
 #define OFFLOAD_PLAN_LAYOUT_H
 

@@ -33,10 +33,11 @@ struct run_executor_options {
     /* borrowed: incremented when a command starts or ends; may be NULL */
     _Atomic uint64_t *pulse;
 
-    /* Called on the rank's thread when a command is found done, queue by queue in order. `tape`
-     * counts pushed tapes from 0. `begin_ns` is the latest of the command's submission, the end of
-     * the previous command on its queue, and the ends of the commands that its edges name; `end_ns`
-     * is when the executor found it done, by core_clock_now_ns(). NULL: no times are kept. */
+    /* Called on the rank's thread when a command is found done: the commands of one queue in order,
+     * those of different queues in any order. `tape` counts pushed tapes from 0. `begin_ns` is the
+     * latest of the command's submission, the end of the previous command on its queue, and the
+     * ends of the commands that its edges name; `end_ns` is when the executor found it done, by
+     * core_clock_now_ns(). NULL: no times are kept. */
     void (*watch)(void *user, uint64_t tape, const struct plan_command *command, int64_t begin_ns,
                   int64_t end_ns);
     void *watch_user; /* borrowed */

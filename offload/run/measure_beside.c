@@ -73,8 +73,8 @@ static int beside_open(struct beside *beside, const char *device, uint64_t bytes
                                            beside->host.mapped_bytes) == 0;
     if (!beside->registered) {
         core_log(CORE_LOG_WARN,
-                 "copies beside the update are measured from memory that is not "
-                 "pinned: %s",
+                 "the memory for measuring copies during updates cannot be pinned, so the measured "
+                 "rate may be too low: %s",
                  core_err_message());
     }
     for (int i = 0; rc == 0 && i < WAYS; i++) {

@@ -126,8 +126,8 @@ int run_remote_measure(struct coll_peers *peers, struct run_remote_measure *with
 /* Receives the next call, with its arguments in `memory` of RUN_PIECE_BYTES. */
 int run_remote_next(struct coll_peers *peers, void *memory, enum run_call *call, size_t *bytes);
 int run_remote_answer(struct coll_peers *peers, const struct run_reply *reply);
-/* Receives a micro-batch into `memory`. If it exceeds `room` bytes, drops the arrays and sets `ids`
- * to NULL. */
+/* Receives a micro-batch into `memory`. If four arrays of its ids exceed `room` bytes, drops the
+ * arrays and sets `ids` to NULL; the other pointers are then invalid. */
 int run_remote_batch(struct coll_peers *peers, void *memory, size_t room, struct model_batch *out);
 /* Sends a range of streams in pieces. `count` 0: sends the empty piece that ends a series. */
 int run_remote_send_range(struct coll_peers *peers, void *memory, const struct plan_format *format,

@@ -328,7 +328,10 @@ static void make_spare(struct store_shelf *shelf, uint64_t step)
     shelf->has_spare = take_away(shelf, step, spare);
     shelf->spare = step;
     if (shelf->has_spare && fsync(shelf->fd) != 0) {
-        core_log(CORE_LOG_WARN, "%s cannot be made durable: %s", shelf->directory, strerror(errno));
+        core_log(
+            CORE_LOG_WARN,
+            "%s: fsync failed: %s; the files of an old checkpoint are removed instead of reused",
+            shelf->directory, strerror(errno));
         store_shelf_spare_drop(shelf);
     }
 }

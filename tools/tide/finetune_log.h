@@ -1,6 +1,6 @@
-/* finetune_log.h: writes figures to files: --log (a JSON object per step), --csv (a line per step),
- * --tensorboard, and the summary. If a write fails, the run goes on; finetune_log_close() returns
- * the error. Main thread. */
+/* finetune_log.h: writes figures to files: --log (a JSON object per step, then the summary), --csv
+ * (a line per step) and --tensorboard. If a write fails, the run goes on; finetune_log_close()
+ * returns the error. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_LOG_H
 #define TOOLS_TIDE_FINETUNE_LOG_H
 

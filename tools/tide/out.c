@@ -280,7 +280,7 @@ static int check_content(const struct cli_out *out)
                             "--out %s exists and is not empty; name another folder, or give "
                             "--overwrite to replace the model in it%s",
                             out->path,
-                            out->model == NULL
+                            out->model == NULL || !content.checkpoint
                                 ? ""
                                 : ", or --resume to continue the run whose checkpoints are in it");
     }

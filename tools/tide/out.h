@@ -19,7 +19,8 @@ struct cli_out {
  * the model is first written beside the folder. Returns 0 or -errno. */
 int cli_out_resolve(const char *path, char whole[PATH_MAX]);
 
-/* Returns 0 if --out can be used, or -errno. Call it before anything long. */
+/* Returns -errno if what is at --out, or a missing parent, forbids its use; does not check
+ * permissions. Call it before anything long. */
 int cli_out_check(const struct cli_out *out);
 
 /* Returns the steps of the model in a folder by its note (see model_folder_note); 0: no note, or a

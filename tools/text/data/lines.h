@@ -33,7 +33,8 @@ int text_lines_spool(struct text_lines *lines, bool lines_only);
 
 /* Continues at a byte where a row begins, after `row` rows. */
 int text_lines_seek(struct text_lines *lines, uint64_t offset, uint64_t row);
-/* Returns the offset of the next row, or of the end of the previous one. */
+/* Returns where reading continues: after a line, at the next line; after an element of an array, at
+ * its end. */
 uint64_t text_lines_offset(const struct text_lines *lines);
 
 /* Frees the buffers; the file stays open. */

@@ -10,8 +10,8 @@
 struct text_source;
 
 /* "-" is standard input or, unless `input` is 0, the plain file of that descriptor. Any other path
- * must be a regular file (-EINVAL, without waiting). Returns 0 or -errno; -ENOTSUP if the library
- * for the data is not built in. */
+ * must be a regular file (-EISDIR for a folder, else -EINVAL; never waits). Returns 0 or -errno;
+ * -ENOTSUP if the library for the data is not built in. */
 int text_source_open(const char *path, int input, struct text_source **out);
 void text_source_close(struct text_source *source);
 

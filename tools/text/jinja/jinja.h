@@ -74,7 +74,7 @@ struct jinja_rendering {
 
 /* Renders a template; `now` is the time for strftime_now, in seconds since 1970 without time zone.
  * Returns 0 or -errno with "name:line: ...": -EINVAL for errors in or raised by the template,
- * -E2BIG above a limit, -ENOTSUP for changing case without utf8proc. */
+ * -E2BIG above a limit, -ENOTSUP for changing case beyond ASCII without utf8proc. */
 int jinja_render(const struct jinja_template *source, struct jinja_run *run,
                  const struct jinja_variable *variables, size_t count, int64_t now,
                  struct jinja_rendering *out);

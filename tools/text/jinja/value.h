@@ -193,8 +193,8 @@ struct jinja_pair *jinja_sorted(struct jinja_run *run, const struct jinja_pair *
 const char *jinja_search(struct jinja_run *run, struct jinja_value text, struct jinja_value part,
                          bool last);
 bool jinja_contains(struct jinja_run *run, struct jinja_value right, struct jinja_value left);
-/* Returns what a `for` iterates over: elements, keys or characters. Fails the run and returns NULL
- * for other values. */
+/* Returns what a `for` iterates over: elements, keys, characters, or nothing for an undefined
+ * value. Fails the run and returns NULL for other values. */
 struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value);
 /* Returns Python's name of the kind: "str", "dict" ... */
 const char *jinja_type_name(struct jinja_value value);

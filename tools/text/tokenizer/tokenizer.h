@@ -54,7 +54,8 @@ int text_tokenizer_decode(struct text_scratch *scratch, const uint32_t *ids, siz
 size_t text_tokenizer_size(const struct text_tokenizer *tokenizer);
 /* Returns the id of a token, or -1. */
 int64_t text_tokenizer_id(const struct text_tokenizer *tokenizer, const char *token, size_t bytes);
-/* Returns the text of a token as in the file, without a NUL; NULL: unknown id. */
+/* Returns the text of a token as in the file, without a NUL; empty for an id without a token; NULL
+ * above the highest id. */
 const char *text_tokenizer_token(const struct text_tokenizer *tokenizer, uint32_t id,
                                  size_t *bytes);
 
