@@ -147,6 +147,7 @@ static void terminal(void)
     finetune_live_init(&live, stream, false, 90, 1);
     record = record_of(58, 50); /* the first step of a resumed run */
     finetune_live_step(&live, &record);
+    said(other);
     record = record_of(59, 2);
     finetune_live_step(&live, &record);
     said(other);
