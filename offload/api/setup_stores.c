@@ -97,13 +97,14 @@ static int path_bytes(const struct tide_engine_options *given, const struct disk
     *out = path->bytes;
     if (path->bytes > free_bytes) {
         core_log(CORE_LOG_WARN,
-                 "%s has only %" PRIu64 " bytes free of the %" PRIu64 " bytes of its limit",
-                 path->directory, free_bytes, path->bytes);
+                 "%s: its limit is %" PRIu64 " bytes, but its file system has only %" PRIu64
+                 " bytes free",
+                 path->directory, path->bytes, free_bytes);
     } else if (use.limit_bytes > free_bytes && use.first == index) {
         core_log(CORE_LOG_WARN,
-                 "%s has only %" PRIu64 " bytes free of the %" PRIu64
-                 " bytes of the limits of all directories on its file system",
-                 path->directory, free_bytes, use.limit_bytes);
+                 "%s: the limits of all directories on its file system are %" PRIu64
+                 " bytes together, but only %" PRIu64 " bytes are free",
+                 path->directory, use.limit_bytes, free_bytes);
     }
     return 0;
 }

@@ -417,10 +417,10 @@ static int check_replaced(const char *path, int fd, const char *folder, int into
         if (is_replaced(list, name, fd, weights) && (other || !is_listed_old(list, into, name))) {
             rc = core_err_set(
                 -EEXIST,
-                "%s/%s was created after a run was stopped, and the complete result of that run is "
-                "in %s; move %s away to keep what is in %s, or remove %s/%s to have that result "
-                "moved there",
-                folder, name, path, path, folder, folder, name);
+                "%s/%s was created or changed after a run was stopped, and the complete result of "
+                "that run is in %s; to keep what is in %s, move %s away; to have that result moved "
+                "there, remove %s/%s",
+                folder, name, path, folder, path, folder, name);
         }
     }
     if (dir != NULL) {

@@ -298,10 +298,8 @@ static bool take_away(const struct store_shelf *shelf, uint64_t step, const char
         return false;
     }
     if (store_checkpoint_mark(path, &foreign) != 0) {
-        core_log(CORE_LOG_WARN, "%s %s: %s", path,
-                 store_checkpoint_is_marked(path)
-                     ? "is no longer a checkpoint; the next run removes its files"
-                     : "is not removed",
+        core_log(CORE_LOG_WARN, "%s is not removed%s: %s", path,
+                 store_checkpoint_is_marked(path) ? " completely, but by the next run" : "",
                  core_err_message());
         return false;
     }

@@ -367,7 +367,7 @@ static void restored(void)
     check_int(unlink(in("config.json")), ==, 0);
     put("config.json", "old");
     check_int(model_claim_take(out, &claim), ==, -EEXIST);
-    check_contains(core_err_message(), "was created after a run was stopped");
+    check_contains(core_err_message(), "was created or changed after a run was stopped");
     check_true(is_old());
     check_owners();
     check_int(unlink(in("config.json")), ==, 0);

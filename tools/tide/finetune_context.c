@@ -98,7 +98,10 @@ static int refuse_kind(const char *path, uint32_t what, bool empty)
         return core_err_set(-EINVAL, "--model %s is a store with the states of a run", path);
     }
     if (what == TIDE_BLOCKS_FOLDER) {
-        return core_err_set(-EINVAL, "--model %s is a block store of an application", path);
+        return core_err_set(-EINVAL,
+                            "--model %s is a block store, which a program made with libtide; "
+                            "expected a Hugging Face folder (config.json and weights)",
+                            path);
     }
     if (what == TIDE_ADAPTER_FOLDER) {
         return core_err_set(-EINVAL,
