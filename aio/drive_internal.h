@@ -69,7 +69,7 @@ enum piece_state { PIECE_FREE, PIECE_READY, PIECE_IN_FLIGHT, PIECE_DONE };
 /* One transfer of at most block_bytes (with checksums: rounded up to whole units). */
 struct io_piece {
     enum piece_state state;
-    uint32_t generation; /* of submissions: a late completion matches no piece */
+    uint32_t generation; /* new at each submission: late completions match no piece */
     int32_t next;        /* in the list of its state */
     struct channel *channel;
     uint64_t request; /* index in the channel */

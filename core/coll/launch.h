@@ -17,8 +17,8 @@ struct coll_launch {
     /* torchrun alone: no MPI connects the processes */
     bool torchrun;
     unsigned rank, world; /* world 0: the MPI library knows it */
-    /* torchrun: "HOST:PORT": MASTER_ADDR and the port after MASTER_PORT, which torchrun's agent
-     * uses. "": no address */
+    /* "HOST:PORT"; with torchrun, MASTER_ADDR and MASTER_PORT + 1, because torchrun's agent uses
+     * MASTER_PORT itself. "": no address */
     char rendezvous[COLL_RENDEZVOUS_BYTES];
     /* torchrun: a hash of this run's variables, equal in its processes */
     uint64_t run;

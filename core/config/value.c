@@ -243,7 +243,7 @@ void core_cfg_tell_wrong(struct core_cfg_detail *detail, size_t index,
     char allowed[256];
     core_json_print(value, found, sizeof found);
     core_cfg_allowed(row, allowed, sizeof allowed);
-    if (strcmp(row->path, "optimizer.type") == 0) { /* its other choices are refused */
+    if (strcmp(row->path, "optimizer.type") == 0) { /* later choices are refused */
         add_choices(row, CORE_CFG_OPTIMIZERS, allowed, sizeof allowed);
     }
     core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, index, "found %s; allowed: %s", found, allowed);

@@ -540,7 +540,7 @@ struct path {
     size_t bytes; /* length of the whole path, including what does not fit in `room` */
 };
 
-/* Appends ".key" or "[index]". */
+/* Appends "key", after a "." unless the path is empty, or "[index]". */
 static void path_add(struct path *path, const char *key, size_t index)
 {
     size_t at = path->bytes < path->room ? path->bytes : path->room - 1;

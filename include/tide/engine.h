@@ -547,9 +547,9 @@ struct tide_engine_memory {
     uint64_t host_bytes;
 };
 
-/* Does the pending update, then writes the timeline of the option `trace`. Otherwise
- * tide_engine_destroy writes it and only logs an error. Returns 0, even without `trace`, or the
- * error of the update or of writing; an incomplete file is removed. */
+/* With the option `trace`, does the pending update, then writes the timeline; without it, does
+ * nothing. If this is not called, tide_engine_destroy writes the timeline and only logs an error.
+ * Returns 0, or the error of the update or of writing; an incomplete file is removed. */
 TIDE_API int tide_engine_trace(struct tide_engine *engine);
 
 /* Reports memory. Returns 0, or -EINVAL for a wrong struct_bytes. */

@@ -136,8 +136,8 @@ static void say_count(struct doctor *doctor)
         "%u of %ld processors may be used, without a quota", count, online);
 }
 
-/* Under "powersave", intel_pstate and amd-pstate still raise the clock; acpi-cpufreq keeps it
- * low. */
+/* Under "powersave", intel_pstate and an active amd-pstate still raise the clock; acpi-cpufreq
+ * keeps it low. */
 static void say_clock(struct doctor *doctor)
 {
     char governor[64];

@@ -78,7 +78,8 @@ bool model_build_begin_dora(struct model_build *build, const struct model_op_row
 /* Returns whether a row takes two products, as DoRA with dropout requires: of the inputs after
  * dropout, multiplied by the factors, and of the rest. */
 bool model_build_splits(const struct model_build *build, const struct model_op_row *row);
-/* Columns of a row's output, in order. `factor`: index of the first factor; -1: no adapter. */
+/* Ranges of columns of an op's output, in order. `factor`: index of the range's first factor; -1:
+ * no adapter. */
 struct model_columns {
     struct model_column_range {
         int64_t first, count, factor;

@@ -51,7 +51,7 @@ struct model_save {
     char *folder;             /* owned */
     struct model_claim own;   /* claim on FOLDER.partial; no path: not made yet */
     struct model_claim *lent; /* borrowed: the caller's claim; NULL: none */
-    struct target *targets;   /* owned, in order of computing blocks and parameters */
+    struct target *targets;   /* owned, in the order of blocks that compute, and of parameters */
     size_t target_count;
     uint64_t elements;    /* elements of all targets */
     struct shard *shards; /* owned */

@@ -1,5 +1,5 @@
-/* needs.h: the least memory that candidates need: a set without members that need as much as
- * another member or more in every tier. Private to offload/plan; pure. */
+/* needs.h: the least memory that candidates need, as a set: a need is left out if another one needs
+ * no more in any tier. Private to offload/plan; pure. */
 #ifndef OFFLOAD_PLAN_NEEDS_H
 #define OFFLOAD_PLAN_NEEDS_H
 

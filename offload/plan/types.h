@@ -15,7 +15,7 @@ struct plan_format {
     uint8_t master_bytes; /* 2: split master; 4: separate master; 0: plain fp32 */
     uint8_t m_bytes;
     uint8_t v_bytes;
-    uint8_t grad_bytes; /* as stored: 2; 4 if the sum over micro-batches is stored */
+    uint8_t grad_bytes; /* 2; 4 in fp32, or if fp32 sums over micro-batches are stored */
     uint16_t q8_block;  /* elements that share a 4-byte scale; 0: no 8-bit moments */
 };
 

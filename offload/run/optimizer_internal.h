@@ -63,7 +63,7 @@ struct run_optimizer {
     struct core_line closed; /* counts steps that were closed */
 
     /* Used by the worker. */
-    uint64_t step; /* the worker's step */
+    uint64_t step; /* from 1 */
     /* owned, [blocks]: order of ready blocks in the previous step */
     uint32_t *order;
     uint64_t *taken;          /* owned, [blocks]: last step that put the block on a tape */

@@ -1,5 +1,5 @@
-/* optimizer_save.c: moves states between steps, chunk by chunk, to and from checkpoints or a
- * caller's arrays. */
+/* optimizer_save.c: saves and loads states while no step runs: moves them, chunk by chunk, to and
+ * from checkpoints or a caller's arrays. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -96,8 +96,8 @@ struct load {
     double drive;
 };
 
-/* Returns the longer of processor and drive time; if updates are deferred, the sum over forward
- * with updates and backward. */
+/* Returns the longer of processor and drive time of the step. If updates are deferred, takes the
+ * longer one of forward with the updates and the longer one of backward, and adds the two. */
 static double bound_seconds(const struct plan_input *input, const struct plan_tape *tape,
                             bool deferred)
 {

@@ -185,7 +185,7 @@ static void stops_at_the_first(void)
     check_int(text_feed_open(&options, NULL, &feed), ==, -EINVAL);
 }
 
-/* Encoders that share a tokenizer and template give the same tokens. */
+/* Encoders that share a tokenizer and template give the same labels. */
 static void shared_encoder(void)
 {
     static const char json[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, "

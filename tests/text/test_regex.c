@@ -11,7 +11,7 @@
 
 static struct token_unicode *unicode;
 
-/* Writes every `stride`-th character as UTF-8, and notes which character begins at a byte. */
+/* Writes every `stride`-th character as UTF-8, without surrogates. */
 static char *all_points(uint32_t stride, size_t *bytes)
 {
     char *text = malloc(0x110000 * 4 / stride + 8);

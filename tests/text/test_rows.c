@@ -1,4 +1,4 @@
-/* Tests rows of text. */
+/* Tests what is trained on in rows of each format, and the errors of bad rows. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -59,8 +59,8 @@ void finetune_settings_fini(struct finetune_settings *settings);
 struct finetune_data_options finetune_settings_data(const struct finetune_settings *settings,
                                                     const char *path, bool trains);
 
-/* Sets what depends on the data: the length (info->rows is 0 without data) and the steps (0:
- * unknown; schedules then use their own length). Returns 0 or -EINVAL. */
+/* Sets what depends on the data: length, batch, accumulation, tokens per row, and the steps of the
+ * run. `steps` 0: unknown; schedules keep their own length. Returns 0 or -EINVAL. */
 int finetune_settings_fit(struct finetune_settings *settings, const struct finetune_data_info *info,
                           int64_t steps);
 

@@ -206,8 +206,8 @@ static void split_at_back(struct jinja_run *run, struct jinja_value text,
     size_t end = text.bytes;
     while (run->rc == 0) {
         const struct jinja_value front = jinja_string(text.as.text, end);
-        const char *found = (int64_t)out->count < most ? jinja_search(run, front, separator, true)
-                                                       : NULL;
+        const bool more = most < 0 || (int64_t)out->count < most;
+        const char *found = more ? jinja_search(run, front, separator, true) : NULL;
         if (found == NULL) {
             break;
         }
@@ -241,7 +241,7 @@ static struct jinja_value split(struct jinja_run *run, struct jinja_value self,
     if (run->rc != 0) {
         return list;
     }
-    if (back && most >= 0) { /* without a limit, the direction does not matter */
+    if (back && (most >= 0 || !spaces)) { /* else the direction does not matter */
         if (spaces) {
             split_space_back(run, self, most, list.as.list);
         } else {
