@@ -81,8 +81,8 @@ struct core_topo_place {
 /* Decides where a rank's memory and threads go. Shares of ranks overlap only if a node has more
  * ranks than cores. Nodes with processors and memory are used; if there are none, those with
  * processors. A rank's home is the node of its GPU; ranks without such a node take homes in turn.
- * Nodes that are nobody's home are distributed over the ranks in turn. Returns -EINVAL for an invalid rank or number of ranks,
- * and if no node has processors. */
+ * Nodes that are nobody's home are distributed over the ranks in turn. Returns -EINVAL for an
+ * invalid rank or number of ranks, and if no node has processors. */
 int core_topo_decide(const struct core_topo *topo, const struct core_topo_wish *wish,
                      struct core_topo_place *out);
 

@@ -1,5 +1,5 @@
-/* lane_update.c: keeps an `adam` per block, and one more per NUMA node; their number is the block's,
- * so that random numbers do not depend on the placement. */
+/* lane_update.c: keeps an `adam` per block, and one more per NUMA node; their number is that of the
+ * block, so that random numbers do not depend on the placement. */
 #include "offload/run/lane_update.h"
 
 #include <assert.h>
