@@ -31,6 +31,15 @@ size_t core_utf8_sequence(const char *text, size_t bytes)
     return length;
 }
 
+size_t core_utf8_count(const char *text, size_t bytes)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        count += ((unsigned char)text[i] & 0xC0) != 0x80;
+    }
+    return count;
+}
+
 void core_utf8_mark_cut(char *text, size_t bytes)
 {
     size_t at = bytes - 4;

@@ -1,4 +1,4 @@
-/* utf8.h: checks UTF-8, and marks where a text was cut. */
+/* utf8.h: checks UTF-8, counts characters, and marks where a text was cut. */
 #ifndef CORE_BASE_UTF8_H
 #define CORE_BASE_UTF8_H
 
@@ -6,6 +6,9 @@
 
 /* Returns the length of the sequence at `text`, of `bytes` readable bytes; 0: invalid. */
 size_t core_utf8_sequence(const char *text, size_t bytes);
+
+/* Returns the number of characters in valid UTF-8. */
+size_t core_utf8_count(const char *text, size_t bytes);
 
 /* Ends a text that fills a buffer of `bytes`, at least 4, with "...", after a whole character. */
 void core_utf8_mark_cut(char *text, size_t bytes);

@@ -96,14 +96,9 @@ int cli_table_add(struct cli_table *table, const char *const *cells)
     return 0;
 }
 
-/* Counts characters. */
 static size_t width_of(const char *text)
 {
-    size_t width = 0;
-    for (; *text != '\0'; text++) {
-        width += ((unsigned char)*text & 0xC0) != 0x80;
-    }
-    return width;
+    return core_utf8_count(text, strlen(text));
 }
 
 static size_t column_width(const struct cli_table *table, size_t column)

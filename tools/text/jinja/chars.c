@@ -33,15 +33,6 @@ size_t jinja_char_write(uint32_t point, char out[4])
     return token_point_write(point, out);
 }
 
-size_t jinja_char_count(const char *text, size_t bytes)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        count += ((unsigned char)text[i] & 0xC0) != 0x80;
-    }
-    return count;
-}
-
 size_t jinja_char_offset(const char *text, size_t bytes, size_t index)
 {
     size_t at = 0;

@@ -23,7 +23,6 @@ size_t jinja_char_bytes(const char *at);
 size_t jinja_char_before(const char *begin, const char *end);
 uint32_t jinja_char_point(const char *at);
 size_t jinja_char_write(uint32_t point, char out[4]);
-size_t jinja_char_count(const char *text, size_t bytes);
 /* Returns the byte offset of character `index`, or `bytes` beyond the last one. */
 size_t jinja_char_offset(const char *text, size_t bytes, size_t index);
 

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/base/utf8.h"
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
@@ -14,7 +15,7 @@ static struct jinja_value call_length(struct jinja_run *run, struct jinja_value 
     (void)arguments;
     if (self.kind == JINJA_STRING) {
         jinja_step(run, self.bytes / 64);
-        return jinja_integer((int64_t)jinja_char_count(self.as.text, self.bytes));
+        return jinja_integer((int64_t)core_utf8_count(self.as.text, self.bytes));
     }
     if (jinja_is_number(self) || self.kind == JINJA_NONE) {
         return jinja_fail(run, -EINVAL, "a value of type '%s' has no length",

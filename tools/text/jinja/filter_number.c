@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/utf8.h"
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
@@ -182,13 +183,13 @@ static struct jinja_value call_truncate(struct jinja_run *run, struct jinja_valu
     const bool kills = jinja_argument_truth(arguments, 1, "killwords", false);
     const struct jinja_value end = jinja_argument_text(run, arguments, 2, "end", "...");
     const int64_t leeway = jinja_argument_integer(run, arguments, 3, "leeway", 5);
-    const int64_t tail = (int64_t)jinja_char_count(end.as.text, end.bytes);
+    const int64_t tail = (int64_t)core_utf8_count(end.as.text, end.bytes);
     jinja_step_text(run, (size_t)text.bytes + end.bytes);
     if (run->rc == 0 && (length < tail || leeway < 0)) {
         return jinja_fail(run, -EINVAL, "truncate needs a length of at least %lld, found %lld",
                           (long long)tail, (long long)length);
     }
-    if ((int64_t)jinja_char_count(text.as.text, text.bytes) <= length + leeway) {
+    if ((int64_t)core_utf8_count(text.as.text, text.bytes) <= length + leeway) {
         return text;
     }
     size_t bytes = jinja_char_offset(text.as.text, text.bytes, (size_t)(length - tail));

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/utf8.h"
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
@@ -95,7 +96,7 @@ static size_t number_text(struct jinja_run *run, const struct spec *spec, struct
 static void write_filled(struct jinja_run *run, const struct spec *spec, const char *sign,
                          struct jinja_value text, char align)
 {
-    const int64_t count = (int64_t)(strlen(sign) + jinja_char_count(text.as.text, text.bytes));
+    const int64_t count = (int64_t)(strlen(sign) + core_utf8_count(text.as.text, text.bytes));
     const int64_t room = spec->width > count ? spec->width - count : 0;
     jinja_step(run, (size_t)room / 8 + text.bytes / 16);
     const int64_t left = align == '<' ? 0 : align == '^' ? room / 2 : room;

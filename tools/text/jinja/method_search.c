@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/utf8.h"
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
@@ -29,7 +30,7 @@ static struct jinja_value find(struct jinja_run *run, struct jinja_value self,
     if (found == NULL) {
         return required ? jinja_fail(run, -EINVAL, "substring not found") : jinja_integer(-1);
     }
-    return jinja_integer((int64_t)jinja_char_count(self.as.text, (size_t)(found - self.as.text)));
+    return jinja_integer((int64_t)core_utf8_count(self.as.text, (size_t)(found - self.as.text)));
 }
 
 static struct jinja_value call_find(struct jinja_run *run, struct jinja_value self,
@@ -70,7 +71,7 @@ static struct jinja_value call_count(struct jinja_run *run, struct jinja_value s
     const struct jinja_value text = slice_of(run, self, arguments);
     if (run->rc != 0 || part.bytes == 0) {
         jinja_step(run, text.bytes / 64);
-        return jinja_integer((int64_t)jinja_char_count(text.as.text, text.bytes) + 1);
+        return jinja_integer((int64_t)core_utf8_count(text.as.text, text.bytes) + 1);
     }
     size_t at = 0;
     while (at < text.bytes && jinja_step(run, 1)) {
@@ -382,7 +383,7 @@ static bool is_case(struct jinja_value text, bool upper)
 
 static bool is_ascii(struct jinja_value text)
 {
-    return jinja_char_count(text.as.text, text.bytes) == text.bytes;
+    return core_utf8_count(text.as.text, text.bytes) == text.bytes;
 }
 
 #define IS_FUNCTION(name, condition)                                                               \

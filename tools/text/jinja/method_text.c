@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/base/utf8.h"
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
@@ -219,7 +220,7 @@ static struct jinja_value justify(struct jinja_run *run, struct jinja_value self
     const int64_t width = jinja_argument_integer(run, arguments, 0, "width", otherwise);
     const struct jinja_value with = jinja_argument_text(run, arguments, 1, "fillchar", " ");
     jinja_step_text(run, text.bytes);
-    const int64_t count = (int64_t)jinja_char_count(text.as.text, text.bytes);
+    const int64_t count = (int64_t)core_utf8_count(text.as.text, text.bytes);
     const int64_t room = width > count ? width - count : 0;
     /* As in Python: the extra space is on the left if width and padding are odd. */
     const int64_t left = where < 0 ? 0 : where > 0 ? room : room / 2 + (room & width & 1);
@@ -258,7 +259,7 @@ static struct jinja_value call_zfill(struct jinja_run *run, struct jinja_value s
     const bool sign = self.bytes > 0 && (self.as.text[0] == '-' || self.as.text[0] == '+');
     const int64_t width = jinja_argument_integer(run, arguments, 0, "width", 0);
     jinja_step_text(run, self.bytes);
-    int64_t zeros = width - (int64_t)jinja_char_count(self.as.text, self.bytes);
+    int64_t zeros = width - (int64_t)core_utf8_count(self.as.text, self.bytes);
     const size_t mark = jinja_capture_begin(run);
     jinja_write(run, self.as.text, sign);
     for (; zeros > 0 && run->rc == 0; zeros--) {

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/base/utf8.h"
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 #include "tools/text/jinja/global.h"
@@ -262,7 +263,7 @@ static struct jinja_value at_index(struct jinja_run *run, struct jinja_value val
     size_t at;
     if (value.kind == JINJA_STRING) {
         jinja_step_text(run, value.bytes);
-        if (!resolve_index(index, jinja_char_count(value.as.text, value.bytes), &at)) {
+        if (!resolve_index(index, core_utf8_count(value.as.text, value.bytes), &at)) {
             return jinja_undefined("an index beyond the end of a string");
         }
         const char *begin = value.as.text + jinja_char_offset(value.as.text, value.bytes, at);
@@ -374,7 +375,7 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value value,
         return jinja_undefined("a slice of a value without elements");
     }
     jinja_step_text(run, text ? value.bytes : 0);
-    const size_t count = text ? jinja_char_count(value.as.text, value.bytes) : value.as.list->count;
+    const size_t count = text ? core_utf8_count(value.as.text, value.bytes) : value.as.list->count;
     if (!read_bounds(run, bounds, (int64_t)count, at)) {
         return jinja_undefined("");
     }

@@ -9,6 +9,7 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
+#include "core/base/utf8.h"
 #include "tools/text/tokenizer/pcre.h"
 
 enum { GROUPS_MAX = 64 };
@@ -61,10 +62,7 @@ static void put_text(struct writer *writer, const char *text)
 static void refuse(struct writer *writer, const char *why)
 {
     if (writer->rc == 0) {
-        size_t before = 0;
-        for (const char *at = writer->regex; at < writer->at; at++) {
-            before += ((unsigned char)*at & 0xC0) != 0x80; /* the first byte of a character */
-        }
+        const size_t before = core_utf8_count(writer->regex, (size_t)(writer->at - writer->regex));
         writer->rc = core_err_set(-ENOTSUP, "%s: regular expression, character %zu: %s",
                                   writer->what, before, why);
     }
