@@ -546,16 +546,14 @@ static int introduce(struct meeting *meeting, unsigned to, uint32_t port, struct
                     "message gives the reason",
                     to);
     }
-    if (memcmp(answer.magic, magic, sizeof magic) != 0 && to != 0) {
-        return fail(meeting, -EPROTO,
-                    "another program than tide answers at the port of rank %u on %s", to,
-                    meeting->entries[to].host);
-    }
     if (memcmp(answer.magic, magic, sizeof magic) != 0) {
-        return fail(meeting, -EPROTO,
-                    "another program than tide answers at %s; give all processes --rendezvous "
-                    "HOST:PORT with a free port",
-                    place_of(meeting));
+        return to == 0 ? fail(meeting, -EPROTO,
+                              "another program than tide answers at %s; give all processes "
+                              "--rendezvous HOST:PORT with a free port",
+                              place_of(meeting))
+                       : fail(meeting, -EPROTO,
+                              "another program than tide answers at the port of rank %u on %s", to,
+                              meeting->entries[to].host);
     }
     if (answer.code != 0) {
         return fail(meeting, -EPROTO, "rank %u refuses rank %u: %.*s", to, meeting->launch->rank,

@@ -95,7 +95,8 @@ struct model_param_row {
     bool decay;          /* weight decay applies, as transformers groups parameters */
     enum model_condition when;
     struct {
-        const char *name; /* name in files; '#' stands for the layer. NULL: no further part */
+        /* name in files, with '#' for the layer's number; NULL: end of the parts */
+        const char *name;
         enum model_dim rows;
     } parts[MODEL_PARTS_MAX];
 };

@@ -19,7 +19,7 @@
 
 enum { LIST_BYTES_MAX = 1 << 24 };
 
-/* Without these files, a folder is no model and no checkpoint. They are moved last, in this
+/* A folder without these files is neither a model nor a checkpoint. They are moved last, in this
  * order. */
 static const char *const keys[] = {"config.json", MODEL_ADAPTER_CONFIG, MODEL_MANIFEST_NAME};
 enum { KEYS = sizeof keys / sizeof keys[0] };

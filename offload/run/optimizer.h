@@ -2,7 +2,7 @@
  * compute. A block is ready when its parameters have their gradients (run_optimizer_submit). The
  * optimizer's thread puts ready blocks on tapes from a step's first gradient on (optimizer_step.c).
  * The update's thread reads gradients and writes weights; if the norm affects the step, only after
- * the step is closed. A token stands for one block in a step, or for all. One thread at a time
+ * the step is closed. A token means one block of a step, or all its blocks. One thread at a time
  * calls; any thread may wait for tokens. */
 #ifndef OFFLOAD_RUN_OPTIMIZER_H
 #define OFFLOAD_RUN_OPTIMIZER_H

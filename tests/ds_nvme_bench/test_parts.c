@@ -231,14 +231,13 @@ static void check_no_repetition(unsigned char *data)
 /* Written data cannot be compressed; the first write cannot be deduplicated. */
 static void written_data(void)
 {
-    enum { BYTES = SCRATCH };
     struct bench_sweep *sweep = calloc(1, sizeof *sweep);
-    unsigned char *data = aligned_alloc(4096, BYTES);
+    unsigned char *data = aligned_alloc(4096, SCRATCH);
     check_true(sweep != NULL && data != NULL);
     open_target(NULL);
     check_no_repetition(data);
-    memset(data, 0, BYTES);
-    check_int(pwrite(target.fd, data, BYTES, 0), ==, BYTES);
+    memset(data, 0, SCRATCH);
+    check_int(pwrite(target.fd, data, SCRATCH, 0), ==, SCRATCH);
     const struct bench_sweep_options options = {.target = &target,
                                                 .ops = {false, true, false},
                                                 .blocks = {256 << 10},
@@ -252,9 +251,9 @@ static void written_data(void)
                                                 .rounds = 1,
                                                 .stop = &stop};
     check_int(bench_sweep_run(&options, sweep), ==, 0);
-    check_int(pread(target.fd, data, BYTES, 0), ==, BYTES);
+    check_int(pread(target.fd, data, SCRATCH, 0), ==, SCRATCH);
     unsigned written = 0;
-    for (unsigned at = 0; at < BYTES; at += 256 << 10) {
+    for (unsigned at = 0; at < SCRATCH; at += 256 << 10) {
         unsigned zeros = 0;
         for (unsigned i = 0; i < 4096; i++) {
             zeros += data[at + i] == 0;

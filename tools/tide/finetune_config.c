@@ -13,7 +13,7 @@
 
 enum { BATCH_MAX = 1 << 20 };
 
-/* Stands for a length that is unknown until the data was read. */
+/* A length that is not known before the data is read. */
 static const int64_t total_later = INT64_MAX / 4;
 
 bool finetune_config_has(const struct finetune_config *config, const char *key,

@@ -19,8 +19,8 @@ struct finetune_live {
     /* Private. */
     bool open;  /* a line without its newline was printed */
     bool begun; /* this process has taken a step */
-    double
-        recent[FINETUNE_LIVE_RECENT]; /* seconds of the last steps, without the process's first */
+    /* seconds of the last steps, without the first step of this process */
+    double recent[FINETUNE_LIVE_RECENT];
     uint64_t recent_count;
     char phase[64];
     unsigned percent;

@@ -131,7 +131,7 @@ static int put_lossy(struct token_text *to, const char *at, size_t bytes)
     return rc;
 }
 
-/* Appends the token itself if a letter in it stands for no byte. */
+/* Appends the token unchanged if one of its letters does not encode a byte. */
 static int put_bytes(struct token_text *to, const char *at, size_t bytes)
 {
     size_t begin = to->bytes;
