@@ -1,6 +1,8 @@
-/* kill_point.c: `tide` that kills itself in a save. TIDE_TEST_KILL=N: at the N-th call below after
- * the checkpoint was begun (0: just after the checkpoint got its name). TIDE_TEST_KILL_MOVE=N:
- * before the N-th file is moved into an existing folder. */
+/* kill_point.c: `tide` that kills itself, or waits, at a chosen point.
+ *   TIDE_TEST_KILL=N: kills itself in a save, at the N-th call below after the checkpoint was begun
+ *     (0: just after the checkpoint got its name).
+ *   TIDE_TEST_KILL_MOVE=N: kills itself before the N-th file is moved into an existing folder.
+ *   TIDE_TEST_WAIT: waits for a request to stop after each checkpoint got its name. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -10,6 +12,7 @@
 #include <unistd.h>
 
 #include "tests/harness/wrap.h"
+#include "tools/tide/finetune_stop.h"
 
 static atomic_int calls_left; /* 0: nothing to kill */
 static atomic_bool begun;
@@ -51,6 +54,13 @@ static bool is_partial(const char *path)
            length >= strlen(end) && strcmp(path + length - strlen(end), end) == 0;
 }
 
+static void wait_for_stop(void)
+{
+    while (!finetune_stop_asked()) {
+        usleep(1000);
+    }
+}
+
 int __real_mkdir(const char *path, mode_t mode);
 int __wrap_mkdir(const char *path, mode_t mode);
 int __wrap_mkdir(const char *path, mode_t mode)
@@ -73,6 +83,9 @@ int __wrap_rename(const char *from, const char *to)
     const int rc = __real_rename(from, to);
     if (ends) {
         die();
+    }
+    if (is_partial(from) && getenv("TIDE_TEST_WAIT") != NULL) {
+        wait_for_stop();
     }
     return rc;
 }

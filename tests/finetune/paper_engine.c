@@ -3,7 +3,7 @@
  *
  *   TIDE_PAPER_FAIL="step 3 5"   the third call of tide_engine_step returns -5
  *   TIDE_PAPER_SIGNAL="2 15"     before the second step ends, the process gets signal 15; "0 15":
- *                                while the engine is destroyed
+ *                                while the engine is destroyed; "-1 15": when the process exits
  *   TIDE_PAPER_NOTES=FILE        a line per step: learning rate, micro-batches, rows, tokens,
  *                                first ids */
 #include <dlfcn.h>
@@ -215,14 +215,19 @@ int tide_engine_create(struct tide_context *context, const struct tide_engine_op
     return 0;
 }
 
-static void signal_at(uint64_t step)
+static void signal_at(int64_t step)
 {
     const char *wish = getenv("TIDE_PAPER_SIGNAL");
-    unsigned long long at = 0;
+    long long at = 0;
     int number = 0;
-    if (wish != NULL && sscanf(wish, "%llu %d", &at, &number) == 2 && at == step) {
+    if (wish != NULL && sscanf(wish, "%lld %d", &at, &number) == 2 && at == step) {
         raise(number);
     }
+}
+
+__attribute__((destructor)) static void signal_at_exit(void)
+{
+    signal_at(-1);
 }
 
 void tide_engine_destroy(struct tide_engine *engine)
@@ -262,7 +267,7 @@ int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batche
         return rc;
     }
     engine->steps++;
-    signal_at(engine->steps);
+    signal_at((int64_t)engine->steps);
     *out = (struct tide_step){.struct_bytes = sizeof *out,
                               .step = engine->steps,
                               .loss = 8.0 / (double)engine->steps,

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# slurm.sh TIDE DOCS: runs the job script of DOCS/cluster.md on a Slurm of one machine, in a namespace. The job is stopped
+# slurm.sh TIDE KILLED DOCS: runs the job script of DOCS/cluster.md on a Slurm of one machine, in a namespace. The job is stopped
 # as before a time limit and submitted again. Needs Slurm (Debian: slurm-wlm, munge) and the right to start it.
 . "$(dirname "$0")/machines.sh"
 
 if [[ $1 != inside ]]; then
     [[ -e $(dirname "$1")/../core/coll/tide_mpi_openmpi.so ]] || skip "no Open MPI"
     need munged slurmctld slurmd sbatch srun scontrol scancel unshare ip
-    enter_namespaces "$(realpath "$1")" "$(realpath "$2")"
+    enter_namespaces "$(realpath "$1")" "$(realpath "$2")" "$(realpath "$3")"
 fi
 
-tide=$2 docs=$3 work=$4
+tide=$2 killed=$3 docs=$4 work=$5
 export PATH=$(dirname "$tide"):$PATH:/usr/sbin SLURM_CONF=$work/slurm.conf
 cd "$work" || exit 1
 
@@ -61,7 +61,7 @@ start_slurm >start.out 2>&1 ||
     skip "Slurm does not start: $(cat start.out slurmd.log slurmctld.log 2>/dev/null | grep -iE "error|fatal" | head -n 1)"
 srun --mpi=list 2>&1 | grep -q pmix || skip "this Slurm has no PMIx"
 
-# A small model has the name in the script. The rows last longer than the job before it is stopped.
+# A small model has the name in the script.
 tide_make_case case -q --hidden 64 --layers 2 --heads 4 --kv-heads 2 --inner 128 --vocab 256 --seq-len 32 --rows 3000 || exit 1
 ln -s case/model Qwen3-4B
 ln -s case/rows.jsonl rows.jsonl
@@ -88,8 +88,11 @@ wait_for_job() {
 explain="job.out slurmd.log"
 echo "1..2"
 
+# The first job waits after its checkpoint for the signal (kill_point.c), so it cannot end before.
 stopped() {
-    [[ -n $threads ]] && grep -q "^#SBATCH .*--signal=USR1@" job.sh && submit || return 1
+    mkdir waiting && printf '#!/bin/sh\nexec "%s" "$@"\n' "$killed" >waiting/tide && chmod +x waiting/tide || return 1
+    [[ -n $threads ]] && grep -q "^#SBATCH .*--signal=USR1@" job.sh &&
+        PATH=$work/waiting:$PATH TIDE_TEST_WAIT=1 submit || return 1
     until [[ -d tuned/checkpoint-100 ]] || job_has_ended; do sleep 0.05; done
     scancel --signal=USR1 "$job"
     wait_for_job

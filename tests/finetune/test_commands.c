@@ -630,6 +630,7 @@ static void signals(void)
     check_contains(rig_err, "paper: checkpoint 1 fails with 28");
     expect_with(0, "TIDE_PAPER_SIGNAL=5 2", TRAIN "--out %T/last --steps 5");
     expect_with(0, "TIDE_PAPER_SIGNAL=0 15", TRAIN "--out %T/late --steps 5");
+    expect_with(0, "TIDE_PAPER_SIGNAL=-1 10", TRAIN "--out %T/later --steps 5");
 }
 
 /* A full disk for the log does not end the run, but changes the exit code to 1. */

@@ -487,19 +487,16 @@ static int run_first(const struct cli_command *command, int argc, char **argv,
     job.flags.given = parsed.given;
     code = code >= 0 ? code : finetune_flags_check(command, &job.flags, true);
     if (code >= 0) {
-        finetune_stop_end();
         return code;
     }
     job.common = parsed.common;
     if (finetune_context_init(&job.talk, job.common.verbose) != 0) {
-        finetune_stop_end();
         return cli_fail(command, CLI_FAILED, NULL);
     }
     if (world != NULL && job.common.verbose >= 0) {
         finetune_world_print(world);
     }
     code = close_job(&job, run_job(&job));
-    finetune_stop_end(); /* not earlier, because closing removes a store */
     return cli_close(command, code);
 }
 
@@ -509,7 +506,6 @@ static int run(const struct cli_command *command, int argc, char **argv)
     finetune_stop_early(NULL, NULL);
     int code = finetune_world_open(command, argc, argv, &world);
     if (code >= 0) {
-        finetune_stop_end();
         return code;
     }
     code = run_first(command, argc, argv, world);

@@ -12,10 +12,8 @@
 static volatile sig_atomic_t asked;
 static void (*volatile undo_made)(void *context);
 static void *volatile undo_context; /* argument of undo_made; set before it */
-static bool begun;
 static const struct tide_world *others;
 enum { SIGNALS = 4 };
-static struct sigaction before[SIGNALS];
 static const int signals[SIGNALS] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 static void note_signal(int number)
@@ -43,12 +41,8 @@ static void end_process(int number)
 static void install_handler(void (*handler)(int number))
 {
     for (int i = 0; i < SIGNALS; i++) {
-        if (!begun) {
-            sigaction(signals[i], NULL, &before[i]);
-        }
         cli_signal_catch(signals[i], handler);
     }
-    begun = true;
 }
 
 void finetune_stop_early(void (*undo)(void *context), void *context)
@@ -62,14 +56,6 @@ void finetune_stop_begin(void)
 {
     asked = 0;
     install_handler(note_signal);
-}
-
-void finetune_stop_end(void)
-{
-    for (int i = 0; begun && i < SIGNALS; i++) {
-        sigaction(signals[i], &before[i], NULL);
-    }
-    begun = false;
 }
 
 void finetune_stop_world(const struct tide_world *world)

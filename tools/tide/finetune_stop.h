@@ -10,9 +10,9 @@
 /* Until the next call of this or of finetune_stop_begin(), a signal calls `undo`, which must be
  * safe in a signal handler, and ends the process. NULL: nothing to undo. */
 void finetune_stop_early(void (*undo)(void *context), void *context);
-/* Until finetune_stop_end(), signals only request a stop. */
+/* From now on signals only request a stop. Nothing restores their previous actions, so a late
+ * signal does not end a process whose work is done. */
 void finetune_stop_begin(void);
-void finetune_stop_end(void); /* restores the previous actions, if any */
 
 struct tide_world;
 /* From now on finetune_stop_asked() also asks the other processes. Call it with NULL before the
