@@ -6,7 +6,8 @@
  * Errors. A function that can fail returns an int: 0 or more on success, a negative errno on
  * failure. Then tide_last_error() returns a message with names and numbers. The message belongs to
  * the calling thread, even if another thread did the work. Output parameters come last and are
- * written on success only.
+ * written on success only. Comments name the errors that a program may want to tell apart; others
+ * are possible: -EINVAL for arguments, -ENOMEM, -EIO, and those of system calls.
  *
  * Objects. Objects are opaque. Each has a create and a destroy function; destroy accepts NULL.
  * Other functions need a valid object, unless their comment says what NULL means. A function that
