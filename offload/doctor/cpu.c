@@ -136,8 +136,8 @@ static void say_count(struct doctor *doctor)
         "%u of %ld processors may be used, without a quota", count, online);
 }
 
-/* Under "powersave", intel_pstate and an active amd-pstate still raise the clock; acpi-cpufreq
- * keeps it low. */
+/* Under "powersave", the active drivers of Intel and AMD still raise the clock; their passive ones
+ * (intel_cpufreq, amd-pstate) and acpi-cpufreq keep it low. */
 static void say_clock(struct doctor *doctor)
 {
     char governor[64];
@@ -148,7 +148,7 @@ static void say_clock(struct doctor *doctor)
         return;
     }
     core_sysfile_text(driver, sizeof driver, doctor->root, "%s/scaling_driver", folder);
-    bool by_itself = strncmp(driver, "intel_pstate", 12) == 0 || strncmp(driver, "amd", 3) == 0;
+    bool by_itself = strcmp(driver, "intel_pstate") == 0 || strcmp(driver, "amd-pstate-epp") == 0;
     bool slow = strcmp(governor, "powersave") == 0 && !by_itself;
     doctor_say(
         doctor,

@@ -117,6 +117,30 @@ static void a_badly_set_machine(void)
     check_cures(text);
 }
 
+/* "powersave" is slow with a driver that does not raise the clock itself. */
+static void clocks(void)
+{
+    static const struct {
+        const char *driver;
+        bool slow;
+    } cases[] = {{"intel_pstate", false},
+                 {"intel_cpufreq", true},
+                 {"amd-pstate-epp", false},
+                 {"amd-pstate", true},
+                 {"acpi-cpufreq", true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *const files[][2] = {
+            {"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n"},
+            {"/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", cases[i].driver},
+            {NULL, NULL},
+        };
+        char said[64];
+        snprintf(said, sizeof said, "%s cpu : clock: powersave with %s",
+                 cases[i].slow ? "warn" : "ok", cases[i].driver);
+        check_contains(hear(machine(cases[i].driver, files), NULL, NULL), said);
+    }
+}
+
 /* Good settings have the verdict ok. */
 static void a_well_set_machine(void)
 {
@@ -399,8 +423,8 @@ static void saying(void)
 
 TEST_MAIN({"this_machine", this_machine}, {"bad_options", bad_options},
           {"no_proc_and_no_sys", no_proc_and_no_sys}, {"a_badly_set_machine", a_badly_set_machine},
-          {"a_well_set_machine", a_well_set_machine}, {"an_old_quota", an_old_quota},
-          {"a_card_without_a_driver", a_card_without_a_driver},
+          {"clocks", clocks}, {"a_well_set_machine", a_well_set_machine},
+          {"an_old_quota", an_old_quota}, {"a_card_without_a_driver", a_card_without_a_driver},
           {"seccomp_without_uring", seccomp_without_uring},
           {"uring_refused_for_limits", uring_refused_for_limits},
           {"a_small_cgroup", a_small_cgroup}, {"limits_of_the_process", limits_of_the_process},
