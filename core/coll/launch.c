@@ -93,11 +93,15 @@ static int read_torchrun(const char *(*get)(const char *name), struct coll_launc
 static int check_alone(const char *(*get)(const char *name))
 {
     const char *rank = get("RANK");
-    const char *world = get("WORLD_SIZE");
-    return rank == NULL || world == NULL || strtoul(world, NULL, 10) < 2
-               ? 0
+    unsigned world = 0;
+    if (rank == NULL || get("WORLD_SIZE") == NULL) {
+        return 0;
+    }
+    const int rc = read_number(get, "WORLD_SIZE", &world);
+    return rc != 0 || world < 2
+               ? rc
                : core_err_set(-EINVAL,
-                              "RANK is %.100s and WORLD_SIZE is %.100s, but LOCAL_RANK is not set: "
+                              "RANK is %.100s and WORLD_SIZE is %u, but LOCAL_RANK is not set: "
                               "set it to this process's number on its machine, from 0, or unset "
                               "WORLD_SIZE to train with this process alone",
                               rank, world);

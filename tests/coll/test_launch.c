@@ -177,12 +177,14 @@ static void contradictions(void)
         "RANK", "0", "WORLD_SIZE", "2", "LOCAL_RANK", "2", "LOCAL_WORLD_SIZE", "2", NULL};
     static const char *const incomplete[] = {"RANK",        "1",     "WORLD_SIZE", "2",
                                              "MASTER_ADDR", "node1", NULL};
+    static const char *const unread[] = {"RANK", "0", "WORLD_SIZE", "two", NULL};
     static const char *const port[] = {"RANK", "0",           "WORLD_SIZE", "2", "LOCAL_RANK",
                                        "0",    "MASTER_PORT", "http",       NULL};
     refused(many, "LOCAL_WORLD_SIZE is 4", "WORLD_SIZE is 2");
     refused(local, "LOCAL_RANK is 2", "LOCAL_WORLD_SIZE is 2");
     refused(port, "MASTER_PORT", "\"http\"");
     refused(incomplete, "WORLD_SIZE is 2", "LOCAL_RANK is not set");
+    refused(unread, "WORLD_SIZE is \"two\"", "expected a number");
     refused(worlds, "OMPI_COMM_WORLD_SIZE=4", "WORLD_SIZE=2");
     refused(ranks, "PMI_RANK=0", "PMIX_RANK=1");
     refused(torch, "PMI_RANK=1", "RANK=0; start tide with one of mpiexec (PMI) and torchrun");
