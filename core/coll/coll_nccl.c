@@ -53,17 +53,21 @@ struct functions {
 static int load(struct functions *out)
 {
     static const char *const names[] = {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"};
+    char causes[2][256] = {"", ""};
     void *opened = NULL;
     int version = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0] && opened == NULL; i++) {
         opened = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        if (opened == NULL) {
+            snprintf(causes[i], sizeof causes[i], "%s", dlerror());
+        }
     }
     if (opened == NULL) {
         return core_err_set(
             -ENOTSUP,
-            "ranks with a card each need NCCL, and it cannot be opened (%s); install "
+            "ranks with a card each need NCCL, and it cannot be opened (%s; %s); install "
             "libnccl2, or add the folder of libnccl.so.2 to LD_LIBRARY_PATH",
-            dlerror());
+            causes[0], causes[1]);
     }
     struct functions found;
     const char *missing = NULL;
