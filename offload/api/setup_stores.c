@@ -77,16 +77,23 @@ static int path_bytes(const struct tide_engine_options *given, const struct disk
     const uint64_t free_bytes = disks[index].free_bytes;
     const struct disk_use use = disk_use_of(given, disks, index);
     if (path->bytes == 0) {
+        char taken[96] = "";
         *out = free_share(free_bytes, &use);
-        return *out > 0
-                   ? 0
-                   : core_err_set(
-                         -EFBIG,
-                         "the store's directory %s: its file system has %" PRIu64
-                         " MiB free, and tide leaves %" PRIu64
-                         " MiB free for others; free some space, or set the limit: --store %s:SIZE",
-                         path->directory, free_bytes >> 20, (uint64_t)SETUP_RESERVE_BYTES >> 20,
-                         path->directory);
+        if (*out > 0) {
+            return 0;
+        }
+        if (use.limit_bytes > 0) {
+            snprintf(taken, sizeof taken,
+                     ", the limits of other directories there are %" PRIu64 " MiB",
+                     use.limit_bytes >> 20);
+        }
+        return core_err_set(
+            -EFBIG,
+            "the store's directory %s: its file system has %" PRIu64
+            " MiB free%s, and tide leaves %" PRIu64
+            " MiB free for others; free some space, or set the limit: --store %s:SIZE",
+            path->directory, free_bytes >> 20, taken, (uint64_t)SETUP_RESERVE_BYTES >> 20,
+            path->directory);
     }
     if (path->bytes < AIO_ALIGN_BYTES) {
         return core_err_set(-EINVAL,

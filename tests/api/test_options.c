@@ -407,6 +407,31 @@ static void no_space_is_no_store(void)
     tide_plan_destroy(plan);
 }
 
+/* A directory without a limit beside a limited one: the message names the other's limit. */
+static void limits_leave_no_space(void)
+{
+    const char *folder = test_mounts_begin() ? test_mount_memory("both", "size=1500m") : NULL;
+    char inner[512];
+    if (folder == NULL) {
+        test_skip("no file system of its own can be mounted here");
+    }
+    snprintf(inner, sizeof inner, "%s/inner", folder);
+    check_int(mkdir(inner, 0700), ==, 0);
+    world_init(&world);
+    struct tide_engine_options options = world.options;
+    struct tide_plan *plan = NULL;
+    const struct tide_store_path stores[] = {
+        {.struct_bytes = sizeof stores[0], .directory = folder, .bytes = UINT64_C(512) << 20},
+        {.struct_bytes = sizeof stores[0], .directory = inner}};
+    options.stores = stores;
+    options.store_count = 2;
+    options.io = "threads";
+    check_int(tide_plan_create(NULL, &options, &plan), ==, -EFBIG);
+    check_contains(tide_last_error(), "/inner: its file system has 1");
+    check_contains(tide_last_error(),
+                   "the limits of other directories there are 512 MiB, and tide");
+}
+
 static const uint64_t left_bytes = UINT64_C(1) << 30; /* tide leaves this much space to others */
 
 /* Returns the bytes in the store that the plan of world.options needs. */
@@ -701,6 +726,7 @@ TEST_MAIN({"a_plan_without_weights", a_plan_without_weights},
           {"plan_and_engine_agree", plan_and_engine_agree},
           {"a_limit_below_a_page_is_no_store", a_limit_below_a_page_is_no_store},
           {"no_space_is_no_store", no_space_is_no_store},
+          {"limits_leave_no_space", limits_leave_no_space},
           {"one_file_system_counts_once", one_file_system_counts_once},
           {"many_micro_batches", many_micro_batches}, {"struct_sizes", struct_sizes},
           {"numbers_out_of_range", numbers_out_of_range}, {"names", names},
