@@ -33,8 +33,8 @@ struct tide_finding {
 
 struct tide_doctor_options {
     size_t struct_bytes;
-    /* folders that a run would use. Each is written and read for one to two seconds, less if there
-     * are more than two; no file remains */
+    /* folders that a run would use. Each is written and read for a second or two, less if there are
+     * many; no file remains */
     const char *const *stores;
     size_t store_count;
     /* Receives findings on the calling thread, in a fixed order of topics. Must not call a tide
@@ -44,7 +44,7 @@ struct tide_doctor_options {
 };
 
 /* Examines and measures this machine in about five seconds, without privileges. Returns the worst
- * reported verdict (TIDE_OK, TIDE_WARN or TIDE_FAIL), or -EINVAL or -E2BIG for wrong options. */
+ * reported verdict: TIDE_OK, TIDE_WARN or TIDE_FAIL. */
 TIDE_API int tide_doctor(struct tide_context *context, const struct tide_doctor_options *options);
 
 #ifdef __cplusplus

@@ -16,7 +16,7 @@ enum tide_inspected {
     TIDE_SAFETENSORS,    /* a single file */
     TIDE_CHECKPOINT,     /* a run's weights and optimizer states */
     TIDE_STORE_FOLDER,   /* a directory with a run's store or kept bases, or an empty one */
-    TIDE_OTHER_FOLDER,   /* none of these; `problem` says what was looked for */
+    TIDE_OTHER_FOLDER,   /* none of these; `problem` says more */
     TIDE_BLOCKS_FOLDER,  /* a directory with a block store's files (blocks.h), or its parent */
     TIDE_ADAPTER_FOLDER, /* a PEFT folder: adapter_config.json and adapter_model.safetensors */
     TIDE_BASE_FILE,      /* a base in 8 or 4 bits, kept beside a run's store */
@@ -31,9 +31,9 @@ struct tide_inspection {
     char family[32];   /* "llama" */
     char dtype[32];    /* as config.json names it: "bfloat16"; of a quantised folder
                         * "nf4+bfloat16" */
-    uint64_t files;    /* files with weights; of a store or a block store: extent files */
+    uint64_t files;    /* safetensors files; of a store or a block store: extent files */
     uint64_t tensors;  /* of a checkpoint: those of all its streams */
-    uint64_t bytes;    /* of all tensors; of a store: of its files */
+    uint64_t bytes;    /* of all tensors; of a store, block store or base: of its files */
 
     /* A model. */
     uint64_t parameters; /* an embedding tied to the head counts once */
@@ -49,17 +49,18 @@ struct tide_inspection {
 
     /* A checkpoint. */
     uint64_t step;    /* steps done */
-    uint64_t updates; /* steps that were not skipped */
+    uint64_t updates; /* steps that were not skipped; after tide_optim_save: all steps */
     char optimizer[16];
     char precision[16]; /* "bf16"; several as "bf16+fp32". Also of a base file: "nf4+bf16" */
 
     /* Only for a checkpoint, a store or a block store. */
-    uint64_t run; /* number of the run, common to its checkpoints and store; of a block store: its
-                   * own number */
+    /* number of the run, the same in its checkpoints; of a store or a block store: number of the
+     * process's run */
+    uint64_t run;
 
     /* Only for a store or a block store. */
     uint64_t process; /* process id of the run that made it */
-    uint64_t in_use;  /* 1: that run is alive; 0: only its files remain */
+    uint64_t in_use;  /* 1: a process uses the files; 0: only the files remain */
     uint32_t path;    /* index of this directory among the run's stores */
     uint32_t paths;   /* number of the run's stores */
 
@@ -98,15 +99,14 @@ struct tide_inspect_options {
 
 /* Inspects a path. `options` may be NULL.
  * - A model, an adapter or a safetensors file: reads only headers and JSON files.
- * - A checkpoint: reads it completely and compares checksums, with progress as "verify".
+ * - A checkpoint: reads all its data and compares checksums, with progress as "verify".
  * - A base file: reads it completely.
  * - A store or a block store: reads headers and sizes of its files, even if the path names one of
  *   them. Contents are not verified, because their checksums are in the memory of the process that
  *   uses the store; the process is not disturbed.
  * Warnings that a run would log are only in `note`. Returns 0 even if contents are damaged or
- * incomplete: then `verified` is 0 and `problem` says why. Returns -EINVAL for a path that is
- * neither a folder nor a file of these kinds; -ECANCELED; or the error of reading the path
- * (-ENOENT, -EACCES ...). */
+ * incomplete: then `verified` is 0 and `problem` says why. -EINVAL: the path is neither a folder
+ * nor a file of these kinds. */
 TIDE_API int tide_inspect(struct tide_context *context, const char *path,
                           const struct tide_inspect_options *options, struct tide_inspection *out);
 

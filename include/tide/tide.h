@@ -4,36 +4,38 @@
  * These rules apply to every public header.
  *
  * Errors. A function that can fail returns an int: 0 or more on success, a negative errno on
- * failure. Then tide_last_error() returns a message with names and numbers. The message belongs to
- * the calling thread, even if another thread did the work. Output parameters come last and are
- * written on success only. Comments name the errors that a program may want to tell apart; others
- * are possible: -EINVAL for arguments, -ENOMEM, -EIO, and those of system calls.
+ * failure. After a failure, tide_last_error() returns a message. The message belongs to the calling
+ * thread, even if another thread did the work. Output parameters come last and are written on
+ * success only, unless a comment says otherwise. Comments name the errors that a program may want
+ * to tell apart; others are possible: -EINVAL for arguments, -ENOMEM, -EIO, and those of system
+ * calls.
  *
- * Objects. Objects are opaque. Each has a create and a destroy function; destroy accepts NULL.
- * Other functions need a valid object, unless their comment says what NULL means. A function that
- * can fail returns -EINVAL if an object or an output parameter is NULL, unless its comment allows
- * that. A `context` parameter may be NULL: a silent context.
+ * Objects. Objects are opaque. One function makes an object (create, open or alloc), another one
+ * ends it (destroy, close or free) and accepts NULL. Other functions need a valid object, unless
+ * their comment says what NULL means. A function that can fail returns -EINVAL if an object or an
+ * output parameter is NULL, unless its comment allows that. A `context` parameter may be NULL (a
+ * silent context), except in tide_folder_claim.
  *
  * Ownership. The caller keeps everything that it passes. The library reads strings, structs and
  * arrays during the call only, unless a comment names a longer time. Strings are UTF-8 and end with
  * a zero byte. Returned strings live as long as the library, unless their comment says otherwise. A
  * char array in a struct ends with a zero byte; longer text is cut.
  *
- * Threads. Objects share no visible state except each thread's last error. A context and the
- * objects created with it form a group. Any thread may use a group, but only one at a time, unless
- * the header of an object allows more. Different groups are independent: several threads may use a
- * context each at the same time. An object created with the context NULL is a group of its own. Any
- * thread may call functions without a context or an object at any time.
+ * Threads. A context and the objects created with it form a group. Any thread may use a group, but
+ * only one at a time, unless the header of an object allows more. Different groups are independent:
+ * several threads may use a context each at the same time. An object created with the context NULL
+ * is a group of its own. Any thread may call functions without a context or an object at any time.
  *
  * The application. The library installs no signal handlers, never exits (except in
  * tide_world_close), writes neither to stdout nor to stderr, and changes neither the environment
  * nor the working directory. Its threads block all signals except those that report faults. It
- * neither uses nor changes the caller's floating-point modes and locale.
+ * neither uses nor changes the caller's floating-point modes, and does not change the locale.
  *
  * Growth. The library may be newer or older than a program's header:
  * - Every struct begins with `struct_bytes`. The caller sets it to the struct's sizeof, even in
- *   structs that the library fills. Fields are only added at the end; no struct has padding.
- *   Elements of an array have the same `struct_bytes`, which is also their distance.
+ *   structs that the library fills; an impossible size is -EINVAL. Fields are only added at the
+ *   end; no struct has padding. Elements of an array have the same `struct_bytes`, which is also
+ *   their distance.
  * - Older program, newer library: the library neither reads nor writes beyond `struct_bytes`. A
  *   field unknown to the program counts as zero.
  * - Newer program, older library: bytes unknown to the library must be zero in structs that it
@@ -42,9 +44,9 @@
  *   program does not read a field that ends beyond it.
  * - Enums may get new values. Fields and parameters carry enums as integers of fixed size.
  *
- * Defaults. Zero is the default of every field of a struct without an init function. An init
- * function fills a struct first; a zero in one of its fields then means what the field's comment
- * says. In a field added later, zero means the behaviour from before the field existed.
+ * Defaults. Zero is the default of every field of a struct without an init function. If there is an
+ * init function, the program calls it before it sets fields; a zero then means what the field's
+ * comment says. In a field added later, zero means the behaviour from before the field existed.
  *
  * All names begin with tide_ or TIDE_. The shared library exports nothing else. */
 #ifndef TIDE_TIDE_H
@@ -86,7 +88,7 @@ struct tide_build {
     const char *target;   /* "x86_64 linux release" */
 };
 
-/* Describes the running library. Returns 0, or -EINVAL for a wrong struct_bytes. */
+/* Describes the running library. */
 TIDE_API int tide_build_info(struct tide_build *out);
 
 /* One of several implementations of one task. */
@@ -97,19 +99,17 @@ struct tide_backend {
     uint64_t built;   /* 1: compiled in. Opening it shows whether it works here */
 };
 
-/* Describes one back end, compiled in or not. Returns 0, -ENOENT beyond the last one, or -EINVAL
- * for a wrong struct_bytes. */
+/* Describes one back end, compiled in or not. -ENOENT: there is none at `index`. */
 TIDE_API int tide_backend_at(unsigned index, struct tide_backend *out);
 
 /* A third-party library that tide can use. */
 struct tide_library {
     size_t struct_bytes;
     const char *name;  /* "hwloc" */
-    const char *state; /* the version found, or why the library is not used */
+    const char *state; /* its version, "found" or "required", or why it is not used */
 };
 
-/* Describes one third-party library. Returns 0, -ENOENT beyond the last one, or -EINVAL for a wrong
- * struct_bytes. */
+/* Describes one third-party library. -ENOENT: there is none at `index`. */
 TIDE_API int tide_library_at(unsigned index, struct tide_library *out);
 
 /* ---- Contexts: log and progress ---- */
@@ -129,17 +129,16 @@ struct tide_context_options {
     /* Receives one message without a newline, on any thread that works for this context, possibly
      * on several at once. Must not call a tide function. NULL: messages are dropped. */
     void (*log)(void *user, uint32_t level, const char *line);
-    /* Receives the progress of a long call, on the calling thread. A result other than 0 requests
-     * cancellation: the call returns -ECANCELED as soon as it can. Must not call a tide function.
-     * NULL: nothing is reported. */
+    /* Receives the progress of a long call, on the calling thread or, while that waits, on a thread
+     * of the library. A result other than 0 requests cancellation: the call returns -ECANCELED as
+     * soon as it can. Must not call a tide function. NULL: nothing is reported. */
     int (*progress)(void *user, const struct tide_progress *progress);
     void *user; /* passed to both callbacks; lives as long as the context */
 };
 
 struct tide_context;
 
-/* Creates a context. With `options` NULL it has no callbacks. Returns 0, -EINVAL, -E2BIG or
- * -ENOMEM. */
+/* Creates a context. With `options` NULL it has no callbacks. */
 TIDE_API int tide_context_create(const struct tide_context_options *options,
                                  struct tide_context **out);
 /* Destroys a context. All objects made with it must have been destroyed. */
@@ -158,12 +157,10 @@ struct tide_device_info {
 };
 
 /* Counts the devices of a kind ("cpu", "cuda") that work now. Returns their number (1 or more).
- * -ENODEV: there is none; -ENOTSUP: the kind is not compiled in; both messages say what to do.
- * -EINVAL: unknown kind. */
+ * -ENODEV: there is none; -ENOTSUP: the kind is not compiled in; both messages say what to do. */
 TIDE_API int tide_device_count(struct tide_context *context, const char *kind);
 
-/* Opens a device ("cpu", "cuda" or "cuda:N"), describes it and closes it. Returns 0, -EINVAL for an
- * unknown name or a wrong struct_bytes, or the error of opening the device. */
+/* Opens a device ("cpu", "cuda" or "cuda:N"), describes it and closes it. */
 TIDE_API int tide_device_describe(struct tide_context *context, const char *device,
                                   struct tide_device_info *out);
 
@@ -177,8 +174,7 @@ struct tide_device_rates {
 };
 
 /* Measures copies of `bytes` bytes. Needs two buffers of this size on the host and two on the
- * device. Returns 0, -EINVAL, -ENOMEM, -ECANCELED, or the error of opening the device or of a
- * copy. */
+ * device. */
 TIDE_API int tide_device_measure(struct tide_context *context, const char *device, size_t bytes,
                                  struct tide_device_rates *out);
 
