@@ -8,9 +8,9 @@
  * block that is not on the drives is written there first. If the drives are full or fail, such
  * blocks stay in memory and can be read, and calls that need more memory may fail.
  *
- * Memory: `host_bytes`, allocated and touched at creation, and up to 16 MiB more, besides what a
- * GPU's driver and "mem" take. 16 MiB suffice for about 30,000 blocks with names of up to 50 bytes;
- * a further block takes about 400 bytes.
+ * Memory: `host_bytes`, allocated and touched at creation, and up to 16 MiB more (a GPU's driver
+ * and `io` "mem" take more). 16 MiB suffice for about 30,000 blocks with names of up to 50 bytes; a
+ * further block takes about 400 bytes.
  *
  * A block takes one contiguous piece of memory; on the drives it takes pieces of whole MiB and a
  * rest. Blocks of very different sizes leave gaps, so budgets need some room to spare.
@@ -121,7 +121,7 @@ struct tide_block_io {
     uint32_t background; /* 1: its transfers have a lower priority than those of other operations */
     /* 1: a put writes `data` to the drives and keeps no copy in memory. No effect without `stores`,
      * if `data` is device memory, if its address or `bytes` is not a multiple of 4096, or if the
-     * drives are full. */
+     * drives have no room for it. */
     uint32_t through;
     /* enum tide_place: where a get without a buffer pins the block. TIDE_AUTO, TIDE_HOST: in host
      * memory. TIDE_DEVICE: in a copy on the device, which stays for later gets while there is

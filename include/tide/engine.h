@@ -68,8 +68,8 @@ enum { TIDE_STORES_MAX = 16 };
 struct tide_store_path {
     size_t struct_bytes;
     const char *directory; /* the library creates its own directory there */
-    /* limit of the space used there. 0: the file system's free space less 1 GiB, shared equally by
-     * the directories on it; a block store needs a limit */
+    /* limit of the space used there. 0: an equal part of the file system's free space less 1 GiB
+     * and the limits of other directories on it; a block store needs a limit */
     uint64_t bytes;
 };
 
@@ -80,11 +80,10 @@ struct tide_engine_options {
     const char *model; /* a Hugging Face folder with config.json and safetensors; required */
     /* "cpu" (or NULL), "cuda" or "cuda:N"; with several ranks a GPU per rank: "cuda" means the
      * visible ones in order, "cuda:0,2" a list. The bits of a GPU's matrix products depend on
-     * library, driver and GPU; a resumed run warns if they differ */
+     * library, driver and GPU; a resumed run warns if one of these differs */
     const char *device;
-    /* compute threads, shared by the ranks; 0: one per processor; with a GPU, two fewer if there
-     * are at least four. Bits of results depend on it: a resumed run with 0 uses its checkpoint's
-     * number if it can */
+    /* compute threads, shared by the ranks; 0: one per processor, or fewer with a GPU. Bits of
+     * results depend on it: a resumed run with 0 uses its checkpoint's number if it can */
     uint32_t threads;
     /* data-parallel ranks, up to 64 (more with `machine`); 0: the number of processes of `world`,
      * or 1 without one */
@@ -122,8 +121,8 @@ struct tide_engine_options {
     uint32_t hysteresis;       /* 0: 2 */
 
     /* Budgets. */
-    uint64_t device_bytes; /* 0: the device's memory less a reserve */
-    uint64_t host_bytes;   /* 0: the memory of machine or cgroup less a reserve */
+    uint64_t device_bytes; /* 0: the device's free memory less a reserve */
+    uint64_t host_bytes;   /* 0: the usable memory of machine or cgroup less a reserve */
     const struct tide_store_path *stores;
     size_t store_count; /* up to TIDE_STORES_MAX; 0: no store */
     /* "uring", "libaio" or "threads"; NULL: the first one that works. "mem": memory instead of
@@ -143,18 +142,18 @@ struct tide_engine_options {
     /* linear layers larger than this are computed in tiles; 0: no tiles. The bits of results depend
      * on it */
     uint64_t tile_bytes;
-    const char *rates;  /* a JSON file of tide_plan_rates; NULL: rates are measured */
-    const char *trace;  /* a file for a timeline of some steps; NULL: none */
-    uint32_t saves;     /* 1: checkpoints may be written while the next step runs; takes 16 MiB; no
+    const char *rates; /* a JSON file of tide_plan_rates; NULL: rates are in `cache` or measured */
+    const char *trace; /* a file for a timeline of some steps; NULL: none */
+    uint32_t saves;    /* 1: checkpoints may be written while the next step runs; takes 16 MiB; no
                          * effect with `world` */
-    uint32_t measure;   /* 1: rates are measured even if `cache` has them */
-    const char *resume; /* a directory of checkpoints: the run continues from the newest that
-                         * verifies, or begins with the model if there is none. NULL: begins with
-                         * the model */
+    uint32_t measure;  /* 1: rates are measured even if `cache` has them */
+    /* a directory of checkpoints: the run continues from the newest that verifies. If the directory
+     * has none, and with NULL, the run begins with the model */
+    const char *resume;
     /* A folder that keeps measured rates for later runs; NULL: engines measure them. */
     const char *cache;
-    /* 1: a directory of `stores` that does not exist is -ENOENT, unless a file system is mounted in
-     * the folder above; 0: it is created */
+    /* 1: a directory of `stores` that does not exist is -ENOENT, unless its parent is a mount
+     * point; 0: it is created */
     uint64_t stores_must_exist;
 
     /* What the planner needs to know about the application. */
@@ -174,7 +173,8 @@ struct tide_engine_options {
 
     /* Each rank is a process of this world (world.h), which stays open until the engine is
      * destroyed. Only the first process sets this. `ranks` is 0, 1 or the number of processes;
-     * budgets are limits of each host, and its ranks share `threads`. NULL: ranks are threads */
+     * budgets are limits of each host, and the ranks of a host share `threads`. NULL: ranks are
+     * threads */
     struct tide_world *world;
 
     /* Low-rank adapters (LoRA). The model is frozen, and adapters of its linear layers are trained;
@@ -213,16 +213,16 @@ struct tide_engine_options {
     uint64_t gather;
 
     /* enum tide_loss. With TIDE_LOSS_DPO `batch` counts pairs: two rows, a chosen and a rejected
-     * answer to the same prompt, whose tokens have the label -100. Only adapters are trained
-     * (`lora_rank` or `adapter`); the reference is the model without them. -ENOTSUP with
+     * answer to the same prompt; the tokens of the prompt have the label -100. Only adapters are
+     * trained (`lora_rank` or `adapter`); the reference is the model without them. -ENOTSUP with
      * `modules_to_save` */
     uint64_t loss;
     double dpo_beta; /* with TIDE_LOSS_DPO; 0: 0.1 */
 
-    /* enum tide_reduce: how ranks send each other gradients. All but EXACT change results. INT4:
-     * with ZeRO stages 1 to 3; -ENOTSUP on a GPU. FAST: on the CPU a node's ranks add theirs first,
-     * on GPUs NCCL adds all; -EINVAL if nodes have different numbers of ranks, or a node's ranks
-     * are not consecutive */
+    /* enum tide_reduce: how ranks send each other gradients. All but EXACT may change results.
+     * INT4: with ZeRO stages 1 to 3; -ENOTSUP on a GPU. FAST: on the CPU a node's ranks add theirs
+     * first, on GPUs NCCL adds all; -EINVAL if nodes have different numbers of ranks, or a node's
+     * ranks are not consecutive */
     uint64_t reduce;
 
     /* With ZeRO stage 3: the size of groups of consecutive ranks, usually those of a node. After
@@ -232,24 +232,23 @@ struct tide_engine_options {
     uint64_t gather_within;
 
     /* With TIDE_LOSS_DPO, the most tokens of a pair, as tide_pair_length counts them; a step
-     * refuses a longer pair. A pair takes compute and memory for this many. 0: 2 * length, enough
-     * for every pair. Bits of results depend on it: a resumed run uses its checkpoint's number,
-     * unless the number here is larger or 2 * length is smaller, which causes a warning */
+     * refuses a longer pair. A pair takes compute and memory for this many tokens, at least
+     * `length`. 0: 2 * length, enough for every pair. Bits of results depend on it: a resumed run
+     * uses its checkpoint's number, unless the number here is larger or 2 * length is smaller,
+     * which causes a warning */
     uint64_t pair_length;
 };
 
-/* Fills a struct with the defaults: tide_engine_options_init(&options, sizeof options). Returns 0,
- * or -EINVAL if `options` is NULL or `struct_bytes` is not the size of a struct. */
+/* Fills a struct with the defaults: tide_engine_options_init(&options, sizeof options). */
 TIDE_API int tide_engine_options_init(struct tide_engine_options *options, size_t struct_bytes);
 
 /* ---- Plans ---- */
 
 struct tide_plan;
 
-/* Plans where everything is kept and what a step costs, without taking memory or reading weights.
- * Measures rates unless `rates`, `cache` or `machine` has them. Returns 0, -EINVAL or -E2BIG for
- * wrong options, -EFBIG if the model does not fit (the message names sufficient budgets), -ENOMEM,
- * or the error of reading the model. */
+/* Plans where everything is kept, and predicts a step. The model's folder needs no weights.
+ * Measures rates unless `rates`, `cache` or `machine` has them. -EFBIG: no plan fits the
+ * budgets. */
 TIDE_API int tide_plan_create(struct tide_context *context,
                               const struct tide_engine_options *options, struct tide_plan **out);
 /* Destroys a plan of tide_plan_create. */
@@ -289,12 +288,12 @@ struct tide_plan_info {
     /* size of the file that keeps a quantised base beside the first store, not part of store_bytes.
      * 0: no base is kept. Always 0 in an engine's plan */
     uint64_t kept_base_bytes;
-    uint64_t kept_base_exists; /* 1: an earlier run wrote that file, and this run reads it */
+    uint64_t kept_base_exists; /* 1: an earlier run wrote that file, and a run would read it */
     /* enum tide_reduce: the option, or TIDE_REDUCE_EXACT if it has no effect */
     uint64_t reduce;
 };
 
-/* Describes a plan. Returns 0, or -EINVAL for a NULL plan or a wrong struct_bytes. */
+/* Describes a plan. */
 TIDE_API int tide_plan_describe(const struct tide_plan *plan, struct tide_plan_info *out);
 
 /* The bytes of one kind of data in one tier, per rank. */
@@ -305,7 +304,7 @@ struct tide_plan_part {
     uint64_t bytes;
 };
 
-/* Describes one part of a plan. Returns 0, -ENOENT beyond the last one, or -EINVAL. */
+/* Describes one part of a plan. -ENOENT: there is none at `index`. */
 TIDE_API int tide_plan_part_at(const struct tide_plan *plan, unsigned index,
                                struct tide_plan_part *out);
 
@@ -323,8 +322,7 @@ struct tide_plan_alternative {
     char why[96];               /* why it was not chosen, in words */
 };
 
-/* Describes one alternative; index 0 is the fastest. Returns 0, -ENOENT beyond the last one, or
- * -EINVAL. */
+/* Describes one alternative; index 0 is the fastest. -ENOENT: there is none at `index`. */
 TIDE_API int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
                                       struct tide_plan_alternative *out);
 
@@ -335,25 +333,23 @@ struct tide_plan_what_if {
     double step_seconds;
 };
 
-/* Plans again, as if part `index` were twice as fast or large; takes as long as the plan took.
- * Returns 0, -ENOENT beyond the last one, -EINVAL or -ENOMEM. */
+/* Plans again, as if part `index` were twice as fast or large; takes about as long as the plan
+ * took. -ENOENT: there is none at `index`. */
 TIDE_API int tide_plan_what_if_at(const struct tide_plan *plan, unsigned index,
                                   struct tide_plan_what_if *out);
 
-/* Prints one command of a step to `text`, which has `bytes` bytes; a longer line is cut. Returns 0,
- * -ENOENT beyond the last one, or -EINVAL. */
+/* Prints one command of a step to `text`, which has `bytes` bytes; a longer line is cut. -ENOENT:
+ * there is none at `index`. */
 TIDE_API int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text,
                                  size_t bytes);
 
-/* Writes a predicted timeline of some steps as JSON for Chrome or Perfetto. Returns 0, -EINVAL,
- * -ENOMEM, or the error of writing. */
+/* Writes a predicted timeline of some steps as JSON for Chrome or Perfetto. */
 TIDE_API int tide_plan_trace(const struct tide_plan *plan, const char *path);
 
-/* Writes the plan's rates as JSON, for tide_engine_options.rates. Returns 0, -EINVAL, or the error
- * of writing. */
+/* Writes the plan's rates as JSON, for tide_engine_options.rates. */
 TIDE_API int tide_plan_rates(const struct tide_plan *plan, const char *path);
 
-/* Removes this plan's rates from `cache`: the next run measures again. Returns 0 or -EINVAL. */
+/* Removes this plan's rates from `cache`: the next run measures again. */
 TIDE_API int tide_plan_forget(const struct tide_plan *plan);
 
 /* ---- Engines ---- */
@@ -362,9 +358,8 @@ struct tide_engine;
 
 /* Plans, takes memory and storage, and loads the weights or a checkpoint. Progress is reported as
  * "measure", "store" and "load". The stores' directories are locked until the engine is destroyed.
- * Returns 0, -EINVAL or -E2BIG for wrong options, -EFBIG if the model does not fit, -EBUSY if
- * another run uses a store, -ENOMEM, -ECANCELED, or the error of the device, a drive or a file
- * (-EIO if a file would exceed the system's limit on file sizes). */
+ * -EFBIG: no plan fits the budgets. -EBUSY: another run uses a store. -EIO, too, if a file would
+ * exceed the system's limit on file sizes. */
 TIDE_API int tide_engine_create(struct tide_context *context,
                                 const struct tide_engine_options *options,
                                 struct tide_engine **out);
@@ -392,20 +387,19 @@ struct tide_batch {
 };
 
 /* Counts the tokens of a batch's longest pair with TIDE_LOSS_DPO, for `pair_length`: tokens with
- * which both rows begin count once, tokens after a row's last target not at all. Returns 0, or
- * -EINVAL for rows that are not pairs. */
+ * which both rows begin count once, tokens after a row's last target not at all. */
 TIDE_API int tide_pair_length(const struct tide_batch *batch, uint32_t *out);
 
 struct tide_step {
     size_t struct_bytes;
-    uint64_t step;             /* from 1; skipped steps count */
-    double loss;               /* mean over this step's targets, or pairs */
-    double grad_norm;          /* before clipping; not finite if the step was skipped */
-    double loss_scale;         /* used in this step; 1 without fp16 */
-    uint64_t skipped;          /* 1: the gradients overflowed; the weights did not change */
-    uint64_t tokens;           /* tokens in the rows as passed */
-    uint64_t targets;          /* tokens, or pairs, that contributed to the loss */
-    double seconds;            /* since the end of the previous call that used the model */
+    uint64_t step;     /* from 1; skipped steps count */
+    double loss;       /* mean over this step's targets, or pairs */
+    double grad_norm;  /* before clipping; not finite if the step was skipped */
+    double loss_scale; /* used in this step; 1 without fp16 */
+    uint64_t skipped;  /* 1: the gradients overflowed; the weights did not change */
+    uint64_t tokens;   /* tokens in the rows as passed */
+    uint64_t targets;  /* tokens, or pairs, that contributed to the loss */
+    double seconds;    /* since the end of the previous step, evaluation, prediction or save */
     uint64_t store_read_bytes; /* summed over the ranks, like the next three members */
     uint64_t store_write_bytes;
     uint64_t up_bytes;    /* host to device */
@@ -433,13 +427,13 @@ struct tide_step {
 };
 
 /* Trains one step on `count` micro-batches, at most accum x ranks, those of rank 0 first; `lr` is
- * the learning rate. Missing micro-batches are not computed (a rank without any computes one of
- * padding), but their data is still moved. A norm that is not finite skips the step with fp16 or
+ * the learning rate. With fewer micro-batches, a step computes less (a rank without any computes
+ * one of padding), but moves as much data. A norm that is not finite skips the step with fp16 or
  * `check_overflow`; otherwise the step fails with -EDOM, and the message names the block.
- * Returns 0; -EINVAL for wrong arguments, after which the engine can be used as before; or an error
- * that ends the run (-EDOM, -ERANGE for an overflow at the smallest loss scale, -EIO, -ENOSPC,
- * -EBADMSG, -ETIMEDOUT). Later calls that need the model return that error again; the engine can
- * only be destroyed. */
+ * After -EINVAL for wrong arguments, the engine can be used as before. After an error that ends the
+ * run (-EDOM, -EIO, -ENOSPC, -EBADMSG, -ETIMEDOUT; -ERANGE: an overflow at the smallest loss
+ * scale), later calls that need the model return that error again, and the engine can only be
+ * destroyed. */
 TIDE_API int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batches,
                               unsigned count, double lr, struct tide_step *out);
 
@@ -462,8 +456,7 @@ struct tide_engine_wait {
 };
 
 /* Describes the last step's stalls for the reason `index`, a value of enum tide_wait; a newer
- * library may have more. Returns 0, -ENOENT beyond the last reason, or -EINVAL for a wrong
- * struct_bytes. */
+ * library may have more. -ENOENT: there is no such reason. */
 TIDE_API int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
                                  struct tide_engine_wait *out);
 
@@ -476,13 +469,12 @@ struct tide_engine_drive {
     uint64_t write_bytes;
 };
 
-/* Describes the store `index` of `stores` in the last step. Returns 0, -ENOENT beyond the last
- * store, or -EINVAL for a wrong struct_bytes. */
+/* Describes the store `index` of `stores` in the last step. -ENOENT: there is no such store. */
 TIDE_API int tide_engine_drive_at(const struct tide_engine *engine, unsigned index,
                                   struct tide_engine_drive *out);
 
-/* Sets the betas of later steps. SGD uses beta1 as its momentum; Adagrad uses neither. Returns 0,
- * or -EINVAL for values outside [0, 1). */
+/* Sets the betas of later steps, in [0, 1). SGD uses beta1 as its momentum; Adagrad uses
+ * neither. */
 TIDE_API int tide_engine_betas(struct tide_engine *engine, double beta1, double beta2);
 
 struct tide_evaluation {
@@ -495,42 +487,39 @@ struct tide_evaluation {
     uint64_t reward_right; /* pairs whose chosen row has the larger reward */
 };
 
-/* Computes the loss of one micro-batch without training. Returns 0, -EINVAL for wrong arguments, or
- * an error that ends the run, like tide_engine_step. */
+/* Computes the loss of one micro-batch without training. Errors are as in tide_engine_step. */
 TIDE_API int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
                                   struct tide_evaluation *out);
 
-/* Computes the most likely token after `length` ids, by a forward pass over all of them. Returns 0,
- * -EINVAL for wrong arguments or more ids than a row of the engine has tokens, or an error that
- * ends the run. */
+/* Computes the most likely token after `length` ids, at most a row of the engine, by a forward pass
+ * over all of them. */
 TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids, uint32_t length,
                                  int32_t *out);
 
 /* Writes a Hugging Face folder: weights in the working precision (of a run with adapters: a PEFT
  * folder in fp32), configuration, and tokenizer files from the model's folder. Files are written to
- * FOLDER.partial and read back. Then FOLDER.partial is renamed to FOLDER or, if FOLDER exists, file
- * by file. `overwrite` replaces files of the same names and weights (model*.safetensors and their
- * index); other files stay. Progress is reported as "save".
- * Returns 0; -EEXIST if FOLDER exists and is not empty, unless `overwrite` is 1, or if
- * FOLDER.partial has files that no run of tide wrote; -EBUSY if another run has reserved FOLDER;
- * -EBADMSG if other bytes were read back; -EINVAL; -ECANCELED; or the error of writing. If the last
- * renames fail, FOLDER.partial keeps the complete model; the next run that reserves or saves to
- * FOLDER continues. */
+ * FOLDER.partial and read back. Then FOLDER.partial is renamed to FOLDER; if FOLDER exists, the
+ * files are moved there one by one. `overwrite` replaces files of the same names and weights
+ * (model*.safetensors and their index); other files stay. Progress is reported as "save".
+ * -EEXIST: FOLDER exists and is not empty, unless `overwrite` is 1, or FOLDER.partial has files
+ * that no run of tide wrote. -EBUSY: another run has reserved FOLDER. -EBADMSG: other bytes were
+ * read back than were written. If the last renames fail, FOLDER.partial keeps the complete model;
+ * the next run that reserves or saves to FOLDER continues. */
 TIDE_API int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite);
 
 /* Checks that tide_engine_save could write this folder and that there is space for its files, and
  * reserves it for this engine by a mark in FOLDER.partial. The reservation ends when the folder is
- * saved, another folder is reserved, or the engine is destroyed. Returns 0, or the errors of
+ * saved, another folder is reserved, or the engine is destroyed. Errors are as in
  * tide_engine_save. */
 TIDE_API int tide_engine_save_reserve(struct tide_engine *engine, const char *folder,
                                       int overwrite);
 
 /* Reserves a folder before there is an engine, so that a second run for it fails early. Does not
  * check the contents of FOLDER. `context` must not be NULL. A context reserves one folder at a
- * time, until it is destroyed or one of its engines saves to the folder or reserves it. Returns 0;
- * -EINVAL; -EBUSY if another run has reserved FOLDER; -EEXIST if FOLDER.partial has files that no
- * run of tide wrote, or a stopped run's complete result, which would replace newer files; -ENOENT
- * if a part of such a result is missing; or the error of creating FOLDER.partial. */
+ * time, until the context is destroyed, or one of its engines saves to the folder or reserves it.
+ * -EBUSY: another run has reserved FOLDER. -EEXIST: FOLDER.partial has files that no run of tide
+ * wrote, or a stopped run's complete result, which would replace newer files. -ENOENT: a part of
+ * such a result is missing. */
 TIDE_API int tide_folder_claim(struct tide_context *context, const char *folder);
 
 /* Removes the FOLDER.partial of tide_folder_claim, if no engine has taken it over and nothing was
@@ -548,11 +537,11 @@ struct tide_engine_memory {
 };
 
 /* With the option `trace`, does the pending update, then writes the timeline; without it, does
- * nothing. If this is not called, tide_engine_destroy writes the timeline and only logs an error.
- * Returns 0, or the error of the update or of writing; an incomplete file is removed. */
+ * nothing. An incomplete file is removed. If this is not called, tide_engine_destroy writes the
+ * timeline and only logs an error. */
 TIDE_API int tide_engine_trace(struct tide_engine *engine);
 
-/* Reports memory. Returns 0, or -EINVAL for a wrong struct_bytes. */
+/* Reports memory. */
 TIDE_API int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memory *out);
 
 #ifdef __cplusplus
