@@ -195,7 +195,6 @@ struct tide_blocks_stats {
     uint64_t device_used_bytes;
 };
 
-/* Fills in the counts. */
 TIDE_API int tide_blocks_stats(struct tide_blocks *blocks, struct tide_blocks_stats *out);
 
 /* ---- Memory for others ---- */

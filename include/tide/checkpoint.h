@@ -63,7 +63,6 @@ struct tide_resumed {
     size_t application_bytes;
 };
 
-/* Tells how an engine began. */
 TIDE_API int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *out);
 
 /* Copies the application's data from a checkpoint to `out`, which has `room` bytes (0: may be

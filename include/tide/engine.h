@@ -82,7 +82,7 @@ struct tide_engine_options {
      * visible ones in order, "cuda:0,2" a list. The bits of a GPU's matrix products depend on
      * library, driver and GPU; a resumed run warns if one of these differs */
     const char *device;
-    /* compute threads, shared by the ranks; 0: one per processor, or fewer with a GPU. Bits of
+    /* compute threads, shared by the ranks; 0: about one per processor, fewer with a GPU. Bits of
      * results depend on it: a resumed run with 0 uses its checkpoint's number if it can */
     uint32_t threads;
     /* data-parallel ranks, up to 64 (more with `machine`); 0: the number of processes of `world`,
@@ -293,7 +293,6 @@ struct tide_plan_info {
     uint64_t reduce;
 };
 
-/* Describes a plan. */
 TIDE_API int tide_plan_describe(const struct tide_plan *plan, struct tide_plan_info *out);
 
 /* The bytes of one kind of data in one tier, per rank. */
@@ -396,7 +395,7 @@ struct tide_step {
     double loss;       /* mean over this step's targets, or pairs */
     double grad_norm;  /* before clipping; not finite if the step was skipped */
     double loss_scale; /* used in this step; 1 without fp16 */
-    uint64_t skipped;  /* 1: the gradients overflowed; the weights did not change */
+    uint64_t skipped;  /* 1: the norm was not finite; the weights did not change */
     uint64_t tokens;   /* tokens in the rows as passed */
     uint64_t targets;  /* tokens, or pairs, that contributed to the loss */
     double seconds;    /* since the end of the previous step, evaluation, prediction or save */
@@ -541,7 +540,6 @@ struct tide_engine_memory {
  * timeline and only logs an error. */
 TIDE_API int tide_engine_trace(struct tide_engine *engine);
 
-/* Reports memory. */
 TIDE_API int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memory *out);
 
 #ifdef __cplusplus

@@ -253,7 +253,6 @@ struct tide_optim_info {
     uint64_t blocks;         /* small parameters share one */
 };
 
-/* Describes an optimizer. */
 TIDE_API int tide_optim_describe(const struct tide_optim *optim, struct tide_optim_info *out);
 
 #ifdef __cplusplus

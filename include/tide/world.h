@@ -67,7 +67,6 @@ struct tide_world_info {
     const char *difference;
 };
 
-/* Describes a world. */
 TIDE_API int tide_world_describe(const struct tide_world *world, struct tide_world_info *out);
 
 /* Returns this process's rank from its launcher's variables; 0 if it was started alone. Needs no

@@ -6,23 +6,22 @@
 #include <stddef.h>
 
 /* Copies the defaults to the caller's struct of `given` bytes; bytes unknown to the library become
- * zero. Returns -EINVAL for NULL or an impossible size. */
+ * zero. */
 int abi_struct_init(const char *name, const void *defaults, size_t bytes, void *to, size_t given);
 
-/* Copies the caller's struct to the library's; members unknown to the caller become zero. Returns
- * -EINVAL for NULL or an impossible `struct_bytes`, -E2BIG if bytes unknown to the library are not
- * zero. */
+/* Copies the caller's struct to the library's; members unknown to the caller become zero. -E2BIG:
+ * bytes unknown to the library are not zero. */
 int abi_struct_read(const char *name, const void *from, void *to, size_t bytes);
 
-/* Copies element `index` of the caller's array. Elements have the size of element 0; returns
- * -EINVAL if this element has another. */
+/* Copies element `index` of the caller's array like abi_struct_read. Elements must have the size of
+ * element 0. */
 int abi_struct_read_at(const char *name, const void *array, size_t index, void *to, size_t bytes);
 
 /* Copies the library's struct to the caller's, except `struct_bytes`; bytes unknown to the library
- * become zero. Returns -EINVAL for NULL or an impossible `struct_bytes`. */
+ * become zero. */
 int abi_struct_write(const char *name, const void *from, size_t bytes, void *to);
 
-/* Returns -EINVAL if `pointer` is NULL. `name` is the pointer's name in the message. */
+/* Returns -EINVAL if `pointer` is NULL. `name` describes it in the message. */
 int abi_pointer_check(const char *name, const void *pointer);
 
 /* Checks `to` like abi_struct_write, before other work. */

@@ -59,7 +59,7 @@ static int try_one(struct tide_engine *engine, struct run_engine_options *run, c
     return rc;
 }
 
-/* Skips unreadable checkpoints with a warning; stops if options do not match. */
+/* Skips damaged checkpoints with a warning; other errors end the search. */
 static int begin_from(struct tide_engine *engine, struct run_engine_options *run,
                       const char *directory, const uint64_t *steps, size_t count)
 {
@@ -261,7 +261,7 @@ static int save(struct tide_engine *engine, const struct tide_checkpoint_options
         return rc;
     }
     const struct run_save_options wanted = wanted_of(engine, &options);
-    /* Old checkpoints are removed only after the new one is complete. */
+    /* Checkpoints of other runs are removed only once the new one is complete. */
     rc = options.later && others == 0 ? run_engine_save(engine->engine, &wanted, RUN_SAVE_LATER)
                                       : run_engine_save(engine->engine, &wanted, RUN_SAVE_NOW);
     if (rc == 0 && others > 0) {

@@ -30,8 +30,8 @@ struct tide_engine {
 /* Begins a public call: returns -EINVAL without an engine, otherwise sets `before`. */
 int engine_enter(const struct tide_engine *engine, struct context_before *before);
 
-/* Creates engine->engine from the newest readable checkpoint of the folder to resume from, or else
- * from the model's files. */
+/* Creates engine->engine from the newest checkpoint that verifies in the folder to resume from; if
+ * there is no folder or no checkpoint in it, from the model's files. */
 int engine_begin(struct tide_engine *engine, struct run_engine_options *run);
 
 #endif

@@ -78,7 +78,7 @@ static int find_modules(struct export *export, const struct blocks *blocks,
     return rc;
 }
 
-/* For a checkpoint that contains only adapters. */
+/* For a checkpoint without the base. */
 static int make_adapters(struct export *export, const struct model_config *config)
 {
     const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
@@ -137,7 +137,7 @@ static int open_model(struct export *export, const char *path)
 
 /* ---- weights ---- */
 
-/* Reads a range of weights into the buffer; of adapters, the fp32 masters. */
+/* Reads a range of weights into the buffer; with masters, as fp32. */
 static int read_range(struct export *export, uint32_t block, uint64_t at, uint64_t count)
 {
     const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);

@@ -10,7 +10,7 @@ struct tide_context;
 
 /* Returns -EINVAL if no folder is given. */
 int folder_check(const char *folder);
-/* Claims a folder. Removes the stores that a killed run noted there. */
+/* Claims a folder, and removes a killed run's files from the stores that it noted there. */
 int folder_claim(const char *folder, struct model_claim *claim);
 /* Notes the run's store directories in the claimed folder, for a later run if this run is killed.
  * `claim` NULL: the context's claim. Does nothing without a claim; warns if the write fails. */

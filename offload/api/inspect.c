@@ -138,7 +138,7 @@ static bool has(const char *path, const char *file)
     return access(name, F_OK) == 0;
 }
 
-/* Checksums cover only the streams. */
+/* Compares the manifest's lists of tensors with the model of config.json. */
 static int check_tensors(const char *path, const struct blocks *blocks)
 {
     char name[PATH_BYTES];

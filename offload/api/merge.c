@@ -32,7 +32,7 @@ struct merge {
     struct model_peft *peft;
     struct model_save *save;
     struct core_team *team;
-    enum model_dtype type; /* of the base's weights and the result's */
+    enum model_dtype type; /* type of the result's weights */
 };
 
 /* A tensor of the base model. */

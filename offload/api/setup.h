@@ -23,7 +23,7 @@ struct setup {
     char *trace;    /* owned; NULL: none */
     char *cache;    /* owned: a folder; NULL: none */
     char build[96]; /* identifies this build of the library */
-    /* model_options points here; strings belong to `given` */
+    /* model_options points here; strings are borrowed */
     struct model_lora_options lora;
     struct model_options model_options;
     struct model_peft *peft;       /* owned; NULL: no adapters, or new ones */
@@ -45,7 +45,8 @@ int setup_check(const struct tide_engine_options *given, bool here);
 /* Checks the options, opens the model and examines store directories. `weights`: the model's folder
  * must contain weights. After a failure the caller still calls setup_fini. */
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights);
-/* Like setup_init for an optimizer without a model: copies names and stores from `given`. */
+/* For an optimizer without a model: copies names and stores from setup->given, which the caller has
+ * set. */
 int setup_init_stores(struct setup *setup);
 /* Returns `given`; if 0, the usable memory of the machine or cgroup less a reserve, or 0 if
  * unknown. */

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 enum {
-    /* Arrays begin at multiples of this, the size of a block of 8-bit moments, so that an update
-     * may be cut between arrays. */
+    /* Arrays of a list that is not packed begin at multiples of this, the size of a block of 8-bit
+     * moments, so that an update may be cut between arrays. */
     BLOCKS_ALIGN_ELEMENTS = 256,
     BLOCKS_NAME_BYTES_MAX = 255, /* of a block or a tensor, without the NUL */
     BLOCKS_FAMILY_BYTES = 32,    /* with the NUL */
@@ -108,7 +108,7 @@ void blocks_pad(struct blocks *blocks);
 /* Adds a tensor and a copy of its name. Sets *name, which may be NULL, to the copy, which lives as
  * long as the list. */
 int blocks_add_tensor(struct blocks *blocks, const struct block_tensor *tensor, const char **name);
-/* Completes the list. Returns -EINVAL if it has no block, or two with one name. */
+/* Completes the list. Returns -EINVAL if it has no block, or two blocks of the same name. */
 int blocks_finish(struct blocks *blocks, const char *family, uint64_t hash);
 
 /* ---- reading ---- */

@@ -1,6 +1,6 @@
 /* doctor.h: what the doctor's topics share. A topic examines and reports one part of the machine,
- * and never fails: a value that cannot be read is a finding, too. Private to offload/doctor and its
- * tests. One thread; a topic ends the teams that it starts. */
+ * and never fails. Private to offload/doctor and its tests. One thread; a topic ends the teams that
+ * it starts. */
 #ifndef OFFLOAD_DOCTOR_DOCTOR_H
 #define OFFLOAD_DOCTOR_DOCTOR_H
 
@@ -19,7 +19,7 @@ struct doctor {
     enum tide_verdict worst;
 };
 
-/* A finding besides its text; NULL is reported as "". */
+/* A finding except its text; NULL is reported as "". */
 struct doctor_line {
     enum tide_verdict verdict;
     const char *topic;

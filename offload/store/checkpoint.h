@@ -32,7 +32,7 @@ int store_checkpoint_begin(const struct store_checkpoint_options *options,
  * every cut of every stream. */
 int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t block, uint64_t first,
                          uint64_t count, const struct store_arrays *arrays);
-/* Begins a write. The memory may change once store_checkpoint_put_wait has returned for a later
+/* Begins a write. The memory may change once store_checkpoint_put_wait has returned 0 for a later
  * store_checkpoint_put_tail. */
 int store_checkpoint_put_begin(struct store_checkpoint_write *checkpoint, uint32_t block,
                                uint64_t first, uint64_t count, const struct store_arrays *arrays);
@@ -45,8 +45,8 @@ int store_checkpoint_put_wait(struct store_checkpoint_write *checkpoint, uint64_
 /* In the process that began the checkpoint: returns the temporary path for store_checkpoint_join;
  * NULL once published. */
 const char *store_checkpoint_folder(const struct store_checkpoint_write *checkpoint);
-/* Opens the files that the first process created in `folder`, to put ranges into them. `manifest`
- * has the streams and blocks; its memory is taken over. */
+/* Opens the files that another process created in `folder`, to put ranges into them. `manifest` has
+ * the streams and blocks; its memory is taken over. */
 int store_checkpoint_join(const struct store_checkpoint_options *options, const char *folder,
                           struct store_manifest *manifest, struct store_checkpoint_write **out);
 const struct store_image *
@@ -69,9 +69,9 @@ void store_checkpoint_set_sums(struct store_checkpoint_write *checkpoint, uint32
  * of the same step, whose memory is taken over. */
 void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
                            struct store_manifest *manifest);
-/* Makes the checkpoint durable, reads it back, publishes it and removes older ones. After a
- * failure, an older checkpoint of this step remains, if any. The caller calls store_checkpoint_end
- * in any case. */
+/* Makes the checkpoint durable, reads it back, publishes it and removes older ones. After a failure
+ * before publishing, an older checkpoint of this step remains, if any. The caller calls
+ * store_checkpoint_end in any case. */
 int store_checkpoint_finish(struct store_checkpoint_write *checkpoint);
 /* The steps of store_checkpoint_finish, for a checkpoint in parts: complete all parts, then publish
  * all of them, then remove older checkpoints. */

@@ -29,8 +29,9 @@ struct store_checkpoint_write {
     char folder[4096];       /* final name; after join: the folder that was joined */
     /* claim on the temporary folder; path NULL: before creation, after publishing, after join */
     struct model_claim own;
-    uint64_t cuts;            /* cuts with known checksums */
-    struct store_marks marks; /* owned: cuts that this process reads back */
+    uint64_t cuts; /* cuts with known checksums */
+    /* owned: cuts with known checksums; OWN: this process reads them back */
+    struct store_marks marks;
 };
 
 /* ---- beginning a checkpoint ---- */

@@ -2,7 +2,7 @@
  * extents, a write goes to the other extent, which becomes current when the write is done, so a
  * failed write keeps the old data. A write before the step's norm is known also waits for a
  * decision. A single extent is overwritten. Until its first own write is done, a chunk may read
- * from a checkpoint's file (store.h). The engine's thread; allocates nothing. */
+ * from a file of a checkpoint or kept base (store.h). The engine's thread; allocates nothing. */
 #ifndef OFFLOAD_STORE_CHUNK_H
 #define OFFLOAD_STORE_CHUNK_H
 

@@ -1,7 +1,6 @@
 /* flow.h: moves ranges of blocks between memory and a checkpoint's files on its own drive, and
  * computes or verifies checksums. Pieces of up to a MiB are in flight together. Unaligned data and
- * padded ends go through buffers of the flow. Private to checkpoints and their benchmark. One
- * thread at a time. */
+ * padded ends go through buffers of the flow. One thread at a time. */
 #ifndef OFFLOAD_STORE_FLOW_H
 #define OFFLOAD_STORE_FLOW_H
 
@@ -59,7 +58,8 @@ struct store_marks {
     unsigned char *at[STORE_STREAM_COUNT];
 };
 
-/* Reads and verifies a block's marked cuts (NULL: all), using only buffers of the flow. */
+/* Reads and verifies the cuts of a block that are marked OWN (NULL: all), using only buffers of the
+ * flow. */
 int store_flow_check(struct store_flow *flow, uint32_t block, const struct store_marks *marks);
 
 /* Waits for all pieces, and makes them durable. */

@@ -27,8 +27,8 @@ enum store_stream {
 
 enum {
     STORE_CUT_BYTES_MAX = PLAN_CUT_ELEMENTS * 4,
-    /* Limit of safetensors' own readers: 200,000 blocks with names of 255 bytes, or 500,000 with
-     * short names. */
+    /* Limit of safetensors' own readers: about 200,000 blocks with names of 255 bytes, or 500,000
+     * with short names. */
     STORE_HEADER_BYTES_MAX = 100 * 1000 * 1000,
 };
 

@@ -59,16 +59,16 @@ struct store_part {
 struct store_manifest {
     uint64_t run;     /* the same number in all checkpoints of a run, even after resuming */
     uint64_t step;    /* steps done, including skipped ones */
-    uint64_t updates; /* updates, without those of skipped steps */
+    uint64_t updates; /* steps that were not skipped; of an application's optimizer: all steps */
     struct store_scale scale;
     struct store_parameter parameters[STORE_PARAMETERS_MAX];
     uint32_t parameter_count;
     struct plan_format format;
     char weight_dtype[8];        /* type of weights of blocks that have the run's type */
     const struct blocks *blocks; /* borrowed from the run, or `parsed` */
-    struct blocks *parsed;       /* owned: the parsed blocks, each with a single block_run */
-    uint64_t base;               /* identity of the base model, if apart (blocks.h) */
-    struct store_file *files;    /* owned */
+    struct blocks *parsed;    /* owned: the parsed blocks; group and runs are not in a manifest */
+    uint64_t base;            /* identity of the base model, if apart (blocks.h) */
+    struct store_file *files; /* owned */
     uint32_t file_count;
     struct store_file sums; /* sums.safetensors */
     struct store_part part;

@@ -1,5 +1,4 @@
-/* manifest_seal.h: the checksum at the end of a manifest's text, which stays JSON: private to
- * manifest*.c. */
+/* manifest_seal.h: the checksum at the end of a manifest's text, which stays JSON. */
 #ifndef OFFLOAD_STORE_MANIFEST_SEAL_H
 #define OFFLOAD_STORE_MANIFEST_SEAL_H
 

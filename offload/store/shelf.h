@@ -29,9 +29,9 @@ int store_shelf_list(const char *directory, uint64_t **steps, size_t *count);
  * the folder has no manifest of tide, or a removal fails. */
 void store_shelf_remove(const struct store_shelf *shelf, uint64_t step);
 /* Removes the oldest checkpoints until `keep` remain of those up to `step`, which was written last;
- * 0: removes none. Newer, damaged checkpoints do not count until the run has passed their step. The
- * first checkpoint removed becomes the spare if there is none: overwriting files is faster than
- * freeing and writing gigabytes. */
+ * 0: removes none. Checkpoints of later steps, which a resumed run has skipped as damaged, do not
+ * count. The first checkpoint removed becomes the spare if there is none: overwriting files is
+ * faster than freeing and writing gigabytes. */
 void store_shelf_rotate(struct store_shelf *shelf, uint64_t step, uint32_t keep);
 /* Returns the folder of the spare; NULL: there is none. */
 const char *store_shelf_spare(const struct store_shelf *shelf, char *text, size_t bytes);

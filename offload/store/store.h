@@ -98,9 +98,9 @@ void store_decide(struct store *store, uint64_t count, bool stands);
 
 /* ---- adopting a checkpoint ---- A chunk that was read from a checkpoint and verified stays in the
  * checkpoint's file until its first write is done. Every read is compared with checksums of the
- * verified data. Adopting needs a checkpoint on the file system of a store with one path, streams
- * of whole MiB, and no 8-bit moments; other chunks are written. The checkpoint may be removed
- * meanwhile, because its files stay open. */
+ * verified data. Adopting needs a checkpoint on the file system of a store with one path, parts of
+ * whole MiB and, for states, no 8-bit moments; other chunks are written. The checkpoint may be
+ * removed meanwhile, because its files stay open. */
 
 /* Opens the checkpoint's files for the store; does nothing if nothing can be adopted. */
 int store_adopt_begin(struct store *store, const struct store_checkpoint *checkpoint);
