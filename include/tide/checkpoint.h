@@ -55,8 +55,8 @@ TIDE_API int tide_engine_checkpoint_wait(struct tide_engine *engine);
 /* How an engine with `resume` began. Pointers are valid as long as the engine. */
 struct tide_resumed {
     size_t struct_bytes;
-    uint64_t step;    /* steps done; 0: the engine began with the model */
-    const char *path; /* of the checkpoint; NULL: none was used */
+    uint64_t step;    /* steps done; 0 without a checkpoint */
+    const char *path; /* of the checkpoint; NULL: none, the engine began with the model */
     /* newer checkpoints that were skipped as unreadable, each with a warning */
     uint64_t passed_over;
     const void *application; /* the application's data in the checkpoint */

@@ -247,8 +247,8 @@ TIDE_API int tide_engine_options_init(struct tide_engine_options *options, size_
 struct tide_plan;
 
 /* Plans where everything is kept, and predicts a step. The model's folder needs no weights.
- * Measures rates unless `rates`, `cache` or `machine` has them. -EFBIG: no plan fits the
- * budgets. */
+ * Measures rates unless `rates`, `cache` or `machine` has them. -EFBIG: the budgets, or the space
+ * on the drives, are too small. */
 TIDE_API int tide_plan_create(struct tide_context *context,
                               const struct tide_engine_options *options, struct tide_plan **out);
 /* Destroys a plan of tide_plan_create. */
@@ -348,7 +348,7 @@ TIDE_API int tide_plan_trace(const struct tide_plan *plan, const char *path);
 /* Writes the plan's rates as JSON, for tide_engine_options.rates. */
 TIDE_API int tide_plan_rates(const struct tide_plan *plan, const char *path);
 
-/* Removes this plan's rates from `cache`: the next run measures again. */
+/* Removes this plan's rates from `cache`: the next run with this cache measures again. */
 TIDE_API int tide_plan_forget(const struct tide_plan *plan);
 
 /* ---- Engines ---- */
@@ -357,8 +357,8 @@ struct tide_engine;
 
 /* Plans, takes memory and storage, and loads the weights or a checkpoint. Progress is reported as
  * "measure", "store" and "load". The stores' directories are locked until the engine is destroyed.
- * -EFBIG: no plan fits the budgets. -EBUSY: another run uses a store. -EIO, too, if a file would
- * exceed the system's limit on file sizes. */
+ * -EFBIG: the budgets, or the space on the drives, are too small. -EBUSY: another run uses a store.
+ * -EIO, too, if a file would exceed the system's limit on file sizes. */
 TIDE_API int tide_engine_create(struct tide_context *context,
                                 const struct tide_engine_options *options,
                                 struct tide_engine **out);

@@ -54,12 +54,12 @@ struct tide_inspection {
     char precision[16]; /* "bf16"; several as "bf16+fp32". Also of a base file: "nf4+bf16" */
 
     /* Only for a checkpoint, a store or a block store. */
-    /* number of the run, the same in its checkpoints; of a store or a block store: number of the
-     * process's run */
+    /* number of the run, the same in its checkpoints; of a store or a block store: a number of the
+     * process that made the files */
     uint64_t run;
 
     /* Only for a store or a block store. */
-    uint64_t process; /* process id of the run that made it */
+    uint64_t process; /* id of the process that made the files */
     uint64_t in_use;  /* 1: a process uses the files; 0: only the files remain */
     uint32_t path;    /* index of this directory among the run's stores */
     uint32_t paths;   /* number of the run's stores */

@@ -118,8 +118,8 @@ struct tide_optim_options {
 TIDE_API int tide_optim_options_init(struct tide_optim_options *options, size_t struct_bytes);
 
 /* Takes memory and storage. Masters are initialised with the weights, moments with zero. -EFBIG:
- * the states do not fit. -EBUSY: another run uses a store. -EIO, too, if a file would exceed the
- * system's limit on file sizes. */
+ * the budget, or the space on the drives, is too small. -EBUSY: another run uses a store. -EIO,
+ * too, if a file would exceed the system's limit on file sizes. */
 TIDE_API int tide_optim_create(struct tide_context *context,
                                const struct tide_optim_options *options, struct tide_optim **out);
 /* Waits for the updates of closed steps, then destroys the optimizer and its files in the stores.

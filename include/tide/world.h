@@ -39,8 +39,8 @@ struct tide_world_options {
 };
 
 /* Connects the processes that were started together: by the MPI library of their launcher or, with
- * torchrun, over TCP. Waits until all are connected. *out is NULL if this process was started
- * alone. `options` may be NULL.
+ * torchrun, over TCP. Waits until all are connected. *out is NULL without a launcher, and may be
+ * NULL with a single process. `options` may be NULL.
  *
  * An application that uses MPI itself initialises it with MPI_THREAD_MULTIPLE before this call, and
  * finalizes it; the library then uses a duplicate of MPI_COMM_WORLD on its own thread. Otherwise

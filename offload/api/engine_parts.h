@@ -21,10 +21,10 @@ struct tide_engine {
     struct run_moved moved;
     struct model_claim claim;  /* on the folder that was reserved for a save */
     struct store_shelf *shelf; /* owned: the folder of checkpoints; NULL: none was used */
-    /* Manifest of the resumed checkpoint; step 0: none was resumed. */
+    /* Manifest of the resumed checkpoint; zero without one. */
     struct store_manifest resumed;
     char resumed_path[4096]; /* path of that checkpoint; "": none */
-    uint32_t passed_over;    /* newer checkpoints that could not be read */
+    uint32_t passed_over;    /* newer checkpoints that were skipped */
 };
 
 /* Begins a public call: returns -EINVAL without an engine, otherwise sets `before`. */

@@ -14,7 +14,8 @@
 #include "offload/run/measure.h"
 #include "offload/run/remote.h"
 
-/* Leaves two processors to the GPU's threads, because a team is as slow as its slowest member. */
+/* With a GPU and at least four processors, leaves two to the GPU's threads, because a team is as
+ * slow as its slowest member. */
 static unsigned processors(const char *device)
 {
     enum { CARD_THREADS = 2, TEAM_MIN = 2 };

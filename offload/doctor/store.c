@@ -52,7 +52,7 @@ static void say(struct doctor *doctor, enum tide_verdict verdict, const char *fo
         "%s", text);
 }
 
-/* Reports aio's message, and advice for its code. */
+/* Reports this thread's last message, and advice for its code. */
 static void say_failure(struct doctor *doctor, const char *folder, int rc)
 {
     char cure[CURE_BYTES];

@@ -7,7 +7,7 @@
 #include "offload/store/manifest.h"
 #include "offload/store/shelf.h"
 
-#define STORE_SUMS_NAME "sums.safetensors" /* the file of all checksums */
+#define STORE_SUMS_NAME "sums.safetensors" /* checksums of the streams */
 
 /* ---- writing ---- */
 
@@ -28,8 +28,8 @@ struct store_checkpoint_options {
  * taken over, even on failure. */
 int store_checkpoint_begin(const struct store_checkpoint_options *options,
                            struct store_manifest *manifest, struct store_checkpoint_write **out);
-/* Writes a range like store_flow_begin. Ranges may come in any order; together they must cover
- * every cut of every stream. */
+/* Writes a range as store_flow_begin does, and waits. Ranges may come in any order; together they
+ * must cover every cut of every stream. */
 int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t block, uint64_t first,
                          uint64_t count, const struct store_arrays *arrays);
 /* Begins a write. The memory may change once store_checkpoint_put_wait has returned 0 for a later

@@ -213,7 +213,7 @@ static uint64_t piece_bytes(const struct store_image *image)
 static int make(struct store_flow *flow, const struct store_flow_options *options)
 {
     flow->piece_bytes = piece_bytes(flow->image);
-    /* Transfers on large pages are several times as fast. */
+    /* Transfers on large pages are faster. */
     const struct core_region_options buffers = {.name = "buffers of a checkpoint",
                                                 .bytes = STORE_FLOW_PIECES * flow->piece_bytes,
                                                 .pages = CORE_PAGES_THP,

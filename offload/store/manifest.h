@@ -67,7 +67,7 @@ struct store_manifest {
     char weight_dtype[8];        /* type of weights of blocks that have the run's type */
     const struct blocks *blocks; /* borrowed from the run, or `parsed` */
     struct blocks *parsed;    /* owned: the parsed blocks; group and runs are not in a manifest */
-    uint64_t base;            /* identity of the base model, if apart (blocks.h) */
+    uint64_t base;            /* identity of the base model, with base_apart (blocks.h) */
     struct store_file *files; /* owned */
     uint32_t file_count;
     struct store_file sums; /* sums.safetensors */
