@@ -385,8 +385,8 @@ struct tide_batch {
     const int32_t *starts;
 };
 
-/* Counts the tokens of a batch's longest pair with TIDE_LOSS_DPO, for `pair_length`: tokens with
- * which both rows begin count once, tokens after a row's last target not at all. */
+/* Counts the tokens of a batch's longest pair with TIDE_LOSS_DPO, for `pair_length`: tokens of the
+ * prompt with which both rows begin count once, tokens after a row's last target not at all. */
 TIDE_API int tide_pair_length(const struct tide_batch *batch, uint32_t *out);
 
 struct tide_step {
@@ -498,8 +498,9 @@ TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids,
 /* Writes a Hugging Face folder: weights in the working precision (of a run with adapters: a PEFT
  * folder in fp32), configuration, and tokenizer files from the model's folder. Files are written to
  * FOLDER.partial and read back. Then FOLDER.partial is renamed to FOLDER; if FOLDER exists, the
- * files are moved there one by one. `overwrite` replaces files of the same names and weights
- * (model*.safetensors and their index); other files stay. Progress is reported as "save".
+ * files are moved there one by one. `overwrite` replaces files of the same names, and removes other
+ * files of a model or of adapters (config.json, model*.safetensors and their index,
+ * adapter_config.json, adapter_model.safetensors); the rest stays. Progress is reported as "save".
  * -EEXIST: FOLDER exists and is not empty, unless `overwrite` is 1, or FOLDER.partial has files
  * that no run of tide wrote. -EBUSY: another run has reserved FOLDER. -EBADMSG: other bytes were
  * read back than were written. If the last renames fail, FOLDER.partial keeps the complete model;

@@ -1,4 +1,4 @@
-/* device.c: lists and measures devices. The caller's thread. */
+/* device.c: counts, describes and measures devices. The caller's thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

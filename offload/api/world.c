@@ -14,7 +14,7 @@
 #include "offload/api/world_parts.h"
 #include "offload/run/remote.h"
 
-/* Longer times cannot be counted in nanoseconds. */
+/* Twice this time must fit in 63 bits of nanoseconds. */
 enum { SILENCE_SECONDS_MAX = 1000000000 };
 static const uint64_t arguments_bytes_max = UINT64_C(1) << 30;
 

@@ -193,8 +193,8 @@ static uint64_t path_limit(const struct store_path *path)
     return bytes / PLAN_EXTENT_BYTES * PLAN_EXTENT_BYTES;
 }
 
-/* Bytes that extents can surely use of one of several paths: the rest may be too small for another
- * MiB. */
+/* Bytes of one of several paths that extents can surely use: a rest of less than a MiB may stay
+ * unused. */
 static uint64_t path_room(const struct store_path *path)
 {
     const uint64_t limit = path_limit(path);

@@ -116,8 +116,8 @@ uint64_t store_adopted_bytes(struct store *store);
 /* Closes the checkpoint's files if no chunk is in them any more. Accepts NULL. */
 int store_adopt_release(struct store *store);
 
-/* ---- reading a kept base ---- Chunks of frozen weights in a file on the file system of a store
- * with one path are read from that file, with its checksums (aio_known_sums). */
+/* ---- reading a kept base ---- If the base's file is on the file system of a store with one path,
+ * chunks of frozen weights are read from that file, with its checksums (aio_known_sums). */
 
 struct store_base {
     int fd; /* opened for direct I/O; outlives the store */
