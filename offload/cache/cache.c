@@ -29,7 +29,8 @@ static bool is_free(const struct operation *operation)
     return operation->phase == PHASE_DONE && operation->awaited == 0;
 }
 
-/* Gives the operation the next free token. The lock is held. */
+/* Begins an operation with the next free token. The lock is held; it is released while bytes are
+ * copied. */
 static int operation_begin(struct cache *cache, const struct operation *given, struct block *block,
                            uint64_t *token)
 {
@@ -92,8 +93,8 @@ static int put_begin(struct cache *cache, const struct cache_request *request, u
     return rc;
 }
 
-/* Finds a block, even while it is put for the first time. Otherwise sets *rc and returns NULL. The
- * lock is held. */
+/* Finds a block, even one that is being put for the first time. NULL: *rc is the error. The lock is
+ * held. */
 static struct block *find(struct cache *cache, const char *name, int *rc)
 {
     *rc = check_name(name);
@@ -166,7 +167,7 @@ int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out)
     return rc;
 }
 
-/* Keeps the result until the last wait for the token has ended. */
+/* Waits for an operation whose `awaited` already counts this wait. */
 static int await(struct cache *cache, uint64_t token, struct cache_result *out)
 {
     for (;;) {
@@ -234,7 +235,7 @@ int cache_drop(struct cache *cache, const char *name)
     return rc == 0 ? await(cache, token, NULL) : rc;
 }
 
-/* Updates the copy of a block that is pinned on the device. */
+/* Puts the bytes of a block's copy on the device, if the copy is pinned. */
 static int put_copy(struct cache *cache, const char *name)
 {
     struct cache_request request = {.name = name, .on_device = true};

@@ -1,6 +1,6 @@
 /* cache_internal.h: the state of a cache, for this module only. Calls go to the right: cache.c ->
  * pass.c -> operation.c, order.c -> device.c, table.c -> slots.c -> transfer.c; and cache.c ->
- * drives.c -> transfer.c. `lock` guards everything. */
+ * drives.c -> transfer.c. `lock` guards everything, except in cache_create and cache_destroy. */
 #ifndef OFFLOAD_CACHE_CACHE_INTERNAL_H
 #define OFFLOAD_CACHE_CACHE_INTERNAL_H
 
@@ -29,7 +29,7 @@ struct block {
     bool loading, cleaning;
     bool stuck;              /* could not be written, so it stays in memory */
     uint32_t pins;           /* gets whose slot is not released yet */
-    uint32_t held;           /* operations that keep the slot unchanged */
+    uint32_t held;           /* operations during which the slot must stay */
     uint32_t issued, served; /* operations begun, and done */
     uint32_t mentions;       /* times in `recorded` and `recording` */
     uint64_t used;           /* `clock` at its last use */
@@ -43,7 +43,7 @@ struct block {
 
 enum operation_kind { OPERATION_PUT, OPERATION_GET, OPERATION_DROP };
 enum operation_phase {
-    PHASE_WAITS, /* for its turn, memory, or a place in a ring */
+    PHASE_WAITS, /* operation_step tries to continue */
     PHASE_TRANSFERS,
     PHASE_COPIES_UP,   /* the block is being copied to the device */
     PHASE_COPIES_DOWN, /* bytes are being copied from the device */
@@ -142,16 +142,15 @@ struct block *table_find(const struct cache *cache, const char *name);
 struct block *table_add(struct cache *cache, const char *name);
 /* Returns whether the block has bytes anywhere. */
 bool table_holds(const struct block *block);
-/* Forgets a block without bytes and references. */
+/* Frees the block if it has no bytes and nothing refers to it. */
 void table_settle(struct cache *cache, struct block *block);
 void table_fini(struct cache *cache);
 
 /* ---- slots.c: memory of blocks, and which of them is evicted next ---- */
 
 uint64_t slots_round(uint64_t bytes);
-/* Takes memory; evicts blocks with no use before `due` (0: any block). Returns -EAGAIN without a
- * message if ending transfers and copies may free memory, or -ENOMEM, -ENOSPC or the error of
- * writing a dirty block. */
+/* Takes memory; evicts blocks with no use before `due` (0: any block). Returns -EAGAIN, without a
+ * message, to try again later. */
 int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char **out);
 void slots_give(struct cache *cache, unsigned char *slot, uint64_t bytes);
 void slots_drop(struct cache *cache, struct block *block);
@@ -171,8 +170,8 @@ uint64_t slots_distance(const struct block *block);
 int device_open(struct cache *cache, const char *name, uint64_t bytes);
 /* Accepts a cache without a device. */
 void device_close(struct cache *cache);
-/* Begins to copy a block's slot, which must stay until *fence is reached. Returns -EAGAIN to try
- * again later, -ENOMEM if pinned blocks leave too little memory. */
+/* Begins to copy a block's slot to the device; the slot must stay until *fence is reached. Returns
+ * -EAGAIN to try again later. */
 int device_copy(struct cache *cache, struct block *block, struct core_fence *fence);
 /* Begins to copy an operation's bytes from device memory to its slot. Returns -EAGAIN to try again
  * later. */
@@ -199,8 +198,7 @@ void operation_step(struct cache *cache, struct operation *operation);
  * slots_take. */
 int operation_load(struct cache *cache, struct block *block, uint64_t due,
                    struct operation *operation, unsigned queue);
-/* Ends a transfer with result `rc`, and its operation, unless the loaded block must still be
- * copied. */
+/* Ends a transfer with result `rc`; its operation ends or continues. */
 void operation_end_transfer(struct cache *cache, const struct transfer *transfer, int rc);
 /* Ends an operation's copy to or from the device with result `rc`. */
 void operation_copied(struct cache *cache, struct operation *operation, int rc);
@@ -219,7 +217,7 @@ void *cache_main(void *argument);
 /* ---- drives.c: the store on its drives ---- */
 
 int drives_open(struct cache *cache, const struct cache_options *options);
-/* The queues are closed. Accepts a cache without a store. */
+/* Call it after the queues are closed. Accepts a cache without a store. */
 int drives_close(struct cache *cache);
 
 #endif

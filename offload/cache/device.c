@@ -1,5 +1,6 @@
-/* device.c: copies of blocks in device memory, made from their slots. Other bytes replace a copy;
- * if memory is needed, the copy with the farthest next use is dropped. The cache's lock is held. */
+/* device.c: copies of blocks in device memory, made from their slots. A put of other bytes drops a
+ * copy; if memory is needed, the unpinned copy with the farthest next use is dropped. The cache's
+ * lock is held, except in device_open and device_close. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -50,7 +51,7 @@ void device_drop(struct cache *cache, struct block *block)
     block->copy = NULL;
 }
 
-/* NULL: all copies are pinned. */
+/* Returns the block of the unpinned copy with the farthest next use; NULL: none. */
 static struct block *least_useful(const struct cache *cache)
 {
     struct block *found = NULL;

@@ -113,7 +113,7 @@ int drives_close(struct cache *cache)
         const struct store_directory *ours = &cache->directories[i];
         aio_mem_destroy(ours->disk);
         if (ours->path[0] != '\0') {
-            (void)rmdir(ours->path); /* a dead process may have left it; now it is empty */
+            (void)rmdir(ours->path); /* the store removes only one that it created */
         }
         if (ours->parent[0] != '\0') {
             (void)rmdir(ours->parent); /* it stays if others have put files into it */

@@ -252,7 +252,7 @@ static int put_step(struct cache *cache, struct operation *operation)
             return -EAGAIN;
         }
     }
-    /* The copy may fail, so it goes to another slot, and the old block stays. */
+    /* A copy from the device may fail, so it goes to another slot, and the old bytes stay. */
     if (rc == 0 && operation->on_device) {
         rc = device_fetch(cache, operation, &operation->copied);
         if (rc != 0) {

@@ -1,6 +1,6 @@
 /* order.c: records the order in which an iteration reads blocks, and follows it in the next one.
  * Positions count uses: this iteration's are below `recorded.count`, the next one's follow. The
- * cache's lock is held. */
+ * cache's lock is held, except in order_fini. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static void report_change(struct cache *cache, const struct block *block)
     }
 }
 
-/* A block whose next use was at this position gets its use after that. */
+/* If the block's next use was at this position, sets it to the use after that. */
 static void pass(struct cache *cache, uint64_t position)
 {
     struct block *block = cache->recorded.blocks[position];

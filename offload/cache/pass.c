@@ -1,5 +1,5 @@
 /* pass.c: the pass, which ends transfers, continues waiting operations and reads ahead; and the
- * cache's thread, which runs the pass when I/O ends. */
+ * cache's thread, which runs the pass when `work` rings. */
 #include <pthread.h>
 
 #include "core/base/err.h"

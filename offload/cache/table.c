@@ -1,4 +1,5 @@
-/* table.c: finds blocks by name, in a hash table that grows. The cache's lock is held. */
+/* table.c: finds blocks by name, in a hash table that grows. The cache's lock is held,
+ * except in table_fini. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

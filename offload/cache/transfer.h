@@ -1,7 +1,7 @@
 /* transfer.h: reads and writes whole extents on a queue of the store, with a result for each
- * transfer. A queue of aio ends with its first error and does not say which request failed. The
- * queue is then opened again, and unfinished transfers are repeated one by one. One thread at a
- * time, by the owner's lock. */
+ * transfer. A queue of aio ends with its first error and does not say which request failed, so the
+ * queue is opened again; if several transfers were in flight, they are repeated one by one. The
+ * owner's lock is held, except in transfers_repair. */
 #ifndef OFFLOAD_CACHE_TRANSFER_H
 #define OFFLOAD_CACHE_TRANSFER_H
 
@@ -24,7 +24,7 @@ enum transfer_kind {
 struct transfer {
     enum transfer_kind kind;
     struct block *block;
-    struct operation *operation; /* NULL: nobody waits for the transfer */
+    struct operation *operation; /* NULL: reads ahead, or writes a dirty slot */
     struct aio_extent *extent;   /* borrowed until the transfer is retired, like the memory */
     unsigned char *memory;
     /* error of submitting, or of the queue while only this transfer was in flight; 0: none */
@@ -38,7 +38,7 @@ struct transfers {
     struct aio_store *store; /* borrowed */
     struct aio_queue_options options;
     struct aio_queue *queue; /* owned; NULL: `failure` says why */
-    /* Transfers that were retired, submitted, and accepted. Transfer n is at ring[n %
+    /* Numbers of transfers retired, submitted, and pushed so far. Transfer n is at ring[n %
      * TRANSFERS_MAX]. */
     uint64_t first, submitted, last;
     uint64_t alone_until; /* transfers below this number go one at a time */

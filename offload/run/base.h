@@ -1,5 +1,5 @@
 /* base.h: opens and measures the file beside the first store that keeps the quantised base
- * (model/kept.h). Called by the thread of the engine or of the plan. */
+ * (model/kept.h). Runs on the caller's thread. */
 #ifndef OFFLOAD_RUN_BASE_H
 #define OFFLOAD_RUN_BASE_H
 
@@ -16,8 +16,8 @@ struct run_base {
     const char *folder; /* of the model; NULL: nothing is kept */
 };
 
-/* Opens the file; with `writes`, begins a missing file. Sets *out to NULL if there is no file or
- * the run keeps no base. */
+/* Opens the file or, with `writes`, begins one. Sets *out to NULL if neither is possible or the run
+ * keeps no base. */
 int run_base_open(const struct run_base *base, bool writes, struct model_kept **out);
 /* Sets *out to the size that the file has or would have; 0 if the run keeps no base or a new file
  * does not fit. */

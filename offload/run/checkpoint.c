@@ -228,7 +228,7 @@ static int check_blocks(const struct blocks *found, const struct blocks *mine)
                                      : core_err_set(-EINVAL, "the checkpoint has %s", causes.hash);
 }
 
-/* Compares sizes, because a manifest may name wrong formats. */
+/* Compares the sizes, too, because the manifest's parameters may contradict them. */
 static int check_format(const struct store_manifest *found, const struct store_manifest *mine)
 {
     const struct plan_format *a = &found->format;

@@ -11,7 +11,7 @@
 #define RUN_CHECKPOINT_RANKS "ranks"
 
 struct run_position {
-    uint64_t run; /* random number; a resumed run keeps the number */
+    uint64_t run; /* identity of the run; a resumed run keeps it */
     uint64_t steps;
     uint64_t updates;
     struct run_scale scale;
@@ -24,16 +24,16 @@ struct run_position {
 void run_checkpoint_describe(const struct run_options *options, const struct blocks *blocks,
                              const struct run_position *position, struct store_manifest *out);
 
-/* Returns 0 if a run can resume from the checkpoint, or -EINVAL with a message that names the
- * difference. Differences that only change the bits of results are logged as warnings. */
+/* Returns 0 if a run can resume from the checkpoint. Differences that do not prevent that are
+ * logged as warnings. */
 int run_checkpoint_check(const struct store_manifest *manifest, const struct blocks *blocks,
                          const struct run_options *options);
 
 /* Warns if `products` (run_position) is not the manifest's. */
 void run_checkpoint_compare_products(const struct store_manifest *manifest, const char *products);
 
-/* What a resumed run takes from the newest readable checkpoint in a directory, because it changes
- * the bits of results; zeros: no checkpoint. */
+/* Settings in the newest readable checkpoint of a directory, on which the bits of a resumed run's
+ * results depend; 0: unknown. */
 struct run_checkpoint_shape {
     unsigned threads; /* threads of each rank */
     uint64_t ranks;
@@ -45,7 +45,7 @@ struct run_checkpoint_shape run_checkpoint_shape(const char *directory);
  * one's step; 0 if there is none; -errno if the directory cannot be listed. */
 int run_checkpoint_find_foreign(const char *directory, uint64_t run, uint64_t *step);
 
-/* Converts the arrays of an update's window to a checkpoint's streams. */
+/* Returns an update's arrays as a checkpoint's streams. */
 struct store_arrays run_checkpoint_streams(const struct adam_arrays *arrays);
 
 #endif

@@ -25,9 +25,9 @@ struct run_checkpoint_writer {
     pthread_mutex_t turn;
     struct store_checkpoint_write *checkpoint; /* owned; NULL: none, or finished */
     _Atomic uint32_t lanes_left;               /* acq_rel: the last lane sees the others' writes */
-    /* the first error, protected by `turn`; the engine reads it once lanes_left is 0 */
+    /* the first error; protected by `turn` until the last lane ends */
     struct core_err failed;
-    uint64_t step; /* the rest is for the engine's thread only */
+    uint64_t step; /* used by the engine's thread only, like the next two members */
     bool open;
     bool accepted;
     uint32_t ranks;

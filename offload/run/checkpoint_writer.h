@@ -29,10 +29,9 @@ bool run_checkpoint_writer_awaits(const struct run_checkpoint_writer *writer, ui
  * Takes over the memory of `manifest`. A checkpoint that is not accepted is removed. */
 int run_checkpoint_writer_accept(struct run_checkpoint_writer *writer,
                                  struct store_manifest *manifest);
-/* Waits for the lanes and closes the checkpoint. Returns 0 if it is published or was not accepted;
- * -ECANCELED if a lane of an accepted checkpoint lacks expected commands; or the first write error.
- * Returns -ETIMEDOUT if a lane made no progress; the checkpoint then stays open, because that lane
- * may still write. */
+/* Waits for the lanes and closes the checkpoint. Returns -ECANCELED if the checkpoint was accepted
+ * and a lane did not get all expected commands. Returns -ETIMEDOUT if a lane made no progress; the
+ * checkpoint then stays open, because that lane may still write. */
 int run_checkpoint_writer_wait(struct run_checkpoint_writer *writer);
 
 /* ---- a rank's thread ---- */
@@ -52,7 +51,7 @@ int run_checkpoint_lane_create(struct run_checkpoint_writer *writer,
 /* Waits for the submitted commands. Accepts NULL. */
 void run_checkpoint_lane_destroy(struct run_checkpoint_lane *lane);
 struct run_lane run_checkpoint_lane(struct run_checkpoint_lane *lane);
-/* The next `count` WRITE commands also go to the open checkpoint. */
+/* `count` more WRITE commands of the lane also go to the open checkpoint. */
 void run_checkpoint_lane_expect(struct run_checkpoint_lane *lane, uint32_t count);
 /* Returns whether a wait ended without progress: the lane's thread may still be working. Accepts
  * NULL. */

@@ -17,14 +17,12 @@ struct run_chunk {
 struct run_chunk run_chunk_at(const struct run_rank *rank, uint32_t block, uint32_t index);
 uint32_t run_chunk_count(const struct run_rank *rank, uint32_t block);
 
-/* Returns a block's working weights in host memory; NULL: they are in STORE or only on the card.
- * With a card, the copy in HOST is the valid one. */
+/* Returns a block's working weights in host memory; NULL: they are in STORE or only on the card. */
 char *run_chunk_weights_memory(const struct run_rank *rank, uint32_t block);
 /* Like run_chunk_weights_memory(), for a chunk's states. */
 char *run_chunk_states_memory(const struct run_rank *rank, const struct run_chunk *chunk);
 
-/* Begins to move a chunk from host memory to its place in STORE or on the GPU, or back. Moves in
- * one direction keep their order. */
+/* Begins to move a chunk from host memory to its place in STORE or on the GPU, or back. */
 int run_chunk_put(struct run_rank *rank, const struct store_place *place, void *memory,
                   struct core_fence *out);
 int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *memory,
@@ -32,8 +30,8 @@ int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *
 
 /* ---- blocks that compute reads by pages ---- */
 
-/* A part of a block in STORE that compute reads by pages. A part takes half of the block's slot for
- * pages, or the whole slot if that has no room for two. Only if the device is the host. */
+/* A part of a block in STORE that compute reads by pages. Two parts fit into the block's slot for
+ * pages, or one if the slot is too short for two. Only if the device is the host. */
 struct run_pages {
     uint32_t block;
     char *slot;
@@ -72,8 +70,8 @@ struct run_slots {
     uint32_t next;
 };
 
-/* Sets up the host's slots for chunks of states, or of weights if no states move; if the device is
- * not the host, for both. There may be no slots. */
+/* Sets up the plan's slots for chunks of states or, if there are none, of weights. There may be no
+ * slots. */
 void run_slots_init(struct run_slots *slots, const struct run_rank *rank);
 /* Returns the next slot. The caller waits until the slot is free. */
 struct run_slot *run_slots_next(struct run_slots *slots);

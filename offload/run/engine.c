@@ -74,7 +74,7 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
     return 0;
 }
 
-/* Other processes begin first, because ranks wait for each other. */
+/* Other processes begin to destroy theirs first, because ranks wait for each other. */
 static void begin_destroy_remote(struct run_engine *engine)
 {
     for (uint32_t r = 1; engine->called && r < engine->world; r++) {
@@ -415,7 +415,7 @@ static int rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block
                : run_remote_pieces(engine->given.peers, rank, engine->piece, take_piece, &taker);
 }
 
-/* Reads weights that a block keeps in fewer bits from the model's files. */
+/* Reads the weights from the model's files, because the block keeps them in fewer bits. */
 static int base_weights(const struct run_engine *engine, uint32_t block, run_take_weights *take,
                         void *context)
 {

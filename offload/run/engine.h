@@ -1,4 +1,4 @@
-/* engine.h: a training run: ranks, steps, and the loss scale. Called by the application's thread.
+/* engine.h: a training run: ranks, steps, and the loss scale. One thread of each process calls.
  * Ranks are threads of this process, or processes that the first one calls (remote.h, follow.c). */
 #ifndef OFFLOAD_RUN_ENGINE_H
 #define OFFLOAD_RUN_ENGINE_H
@@ -98,8 +98,8 @@ int run_engine_release_checkpoint(struct run_engine *engine);
 
 struct run_position run_engine_position(const struct run_engine *engine);
 
-/* Sets *used_bytes to the memory of all processes, and *peak_bytes to the sum of their peaks; other
- * processes' numbers are those of their last replies. */
+/* Sets *used_bytes to the memory of all processes, and *peak_bytes to the sum of their peaks. The
+ * numbers of other processes come from earlier replies. */
 void run_engine_memory(const struct run_engine *engine, uint64_t *used_bytes, uint64_t *peak_bytes);
 
 /* ---- in the other processes ---- */
@@ -132,8 +132,8 @@ int run_engine_save_join(struct run_engine *engine, const char *folder,
 int run_engine_save_lead(struct run_engine *engine, struct store_shelf *shelf,
                          const struct run_remote_save *save, const void *application,
                          struct store_checkpoint_write **out);
-/* Writes the rank's part of a block. No rank may be working. `leads`: to the part of
- * run_engine_save_lead. */
+/* Writes the rank's part of a block. Call it while no rank works. `leads`: also writes weights that
+ * all ranks hold, for run_engine_save_lead. */
 int run_engine_save_part(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
                          uint32_t block, bool leads);
 
@@ -153,9 +153,9 @@ enum run_save_when {
      * checkpoint. The announced one is removed unless RUN_SAVE_LATER or RUN_SAVE_NOW follows that
      * step. */
     RUN_SAVE_NEXT_STEP,
-    /* Saves a checkpoint of the last step. An announced or wholly pending update is written by the
-     * next step or drain; otherwise, and after a skipped step, all states are read out now. Waits
-     * for an earlier checkpoint; logs a warning if that one failed. */
+    /* Saves a checkpoint of the last step. If its update was announced or is wholly pending, that
+     * step, the next step or a drain writes the checkpoint; otherwise all states are read out now.
+     * Waits for an earlier checkpoint; logs a warning if that one failed. */
     RUN_SAVE_LATER,
     /* Like RUN_SAVE_LATER, and waits until the checkpoint is published. */
     RUN_SAVE_NOW,

@@ -74,9 +74,7 @@ struct run_engine {
 
 /* ---- engine_call.c ---- */
 
-/* Calls all ranks and waits. A failing rank passes its message to the others. Returns the error of
- * the lowest failing rank. With several threads, `arguments` are copied, because a rank that does
- * not return may still read them. */
+/* Calls all ranks and waits. A failing rank ends the waits of the others. */
 int run_engine_call_ranks(struct run_engine *engine, enum run_call call, const void *arguments,
                           size_t arguments_bytes);
 /* Waits for another process's reply, and copies the results to its worker. */
@@ -88,8 +86,8 @@ int run_engine_wait_remote(struct run_engine *engine, uint32_t index, struct run
  * file. */
 int run_engine_base_open(struct run_engine *engine);
 void run_engine_base_close(struct run_engine *engine);
-/* Takes the result `rc` of each call that reads the kept base: removes a file whose data does not
- * match its checksums. */
+/* Removes the kept file if `rc`, the result of a call that read it, and the message say that its
+ * data does not match its checksums. */
 void run_engine_base_check(const struct run_engine *engine, int rc);
 /* Computes the base's identity, or takes it from the kept file. Returns -EINVAL if the checkpoint
  * or the initial adapters name another identity. Otherwise finishes a kept file that was begun. */

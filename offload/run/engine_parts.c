@@ -171,8 +171,8 @@ static void count_streamed(struct completing *work, const struct run_part_move *
     }
 }
 
-/* Moves a stream's ranges to a machine. A stream that ranks do not divide comes from the first
- * machine. */
+/* Moves a stream's ranges to a machine. A stream that ranks do not divide comes from that machine's
+ * own files or, if it has none, from the first machine. */
 static int move_stream(struct completing *work, uint32_t machine, uint64_t ranks,
                        struct run_part_move *move)
 {
@@ -238,7 +238,7 @@ static int call_one(struct completing *work, uint32_t machine, enum run_call cal
     return rc == 0 ? run_remote_reply(peers, machine, &reply) : rc;
 }
 
-/* Arguments: a struct store_part, the directory, the manifest. */
+/* The call's arguments are a struct store_part, the directory and the manifest. */
 static int begin_part(struct completing *work, uint32_t machine, struct store_part part)
 {
     const struct run_engine_options *given = &work->engine->given;

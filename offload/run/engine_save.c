@@ -12,7 +12,6 @@
 
 /* ---- reading out ---- */
 
-/* for callbacks */
 struct block_writer {
     struct store_checkpoint_write *checkpoint;
     uint32_t block;
@@ -59,8 +58,8 @@ static uint32_t writers_of(const struct run_engine *engine, uint32_t block)
     return engine->given.options->stage >= (trained ? 1 : 3) ? engine->world : 1;
 }
 
-/* Writes a local rank's part of a block. No rank may be working. `leads`: also weights that all
- * ranks hold. */
+/* Writes the part of a block that a rank of this process has, while no rank works. `leads`: also
+ * weights that all ranks hold. */
 static int write_part(struct run_engine *engine, struct run_rank *rank,
                       struct store_checkpoint_write *checkpoint, uint32_t block, bool leads)
 {
@@ -100,8 +99,8 @@ static bool is_among(const struct run_engine *engine, uint32_t rank, enum which 
     return (run_engine_leader_of(engine, rank) == rank ? LEADERS : MEMBERS) & which;
 }
 
-/* Waits for the replies of the ranks below `called` in `which`. Returns the first error, `rc`
- * before those in replies. */
+/* Waits for the replies of ranks in `which` that are below `called`. Returns `rc` if it is an
+ * error, else the first error in a reply. */
 static int wait_others(struct run_engine *engine, enum which which, uint32_t called, int rc)
 {
     struct core_err first = core_err_keep(rc);
@@ -432,7 +431,7 @@ int run_engine_save_wait(struct run_engine *engine)
     return core_err_first(&kept, run_checkpoint_writer_wait(engine->writer));
 }
 
-/* A failed earlier save is only logged; the run continues. */
+/* A failed earlier save is only logged. */
 static void end_earlier(struct run_engine *engine)
 {
     if (run_engine_save_wait(engine) != 0) {

@@ -13,7 +13,7 @@
 enum { WINDOW = 3, UNDER_WAY_MAX = WINDOW - 1, SPIN_NS = 20000 };
 
 struct tape_state {
-    const struct plan_tape *tape; /* borrowed from the plan */
+    const struct plan_tape *tape; /* borrowed */
     struct core_fence gate;
     uint32_t *index[PLAN_Q_COUNT];           /* into `indices`: the queue's commands */
     struct core_fence *fences[PLAN_Q_COUNT]; /* into `all_fences`: one per command, by place */

@@ -1,7 +1,7 @@
 /* executor.h: runs tapes. Each lane (a queue of the tape) takes its commands in tape order; a
- * command starts when its edges are reached. Only the rank's thread calls. Lanes work on other
- * threads and ring the shared bell. After create nothing is allocated or locked. At most two tapes
- * are under way. */
+ * command waits for the commands that its edges name. Only the rank's thread calls. Lanes work on
+ * other threads and ring the shared bell. After create the executor allocates nothing. At most two
+ * tapes are under way. */
 #ifndef OFFLOAD_RUN_EXECUTOR_H
 #define OFFLOAD_RUN_EXECUTOR_H
 
@@ -15,7 +15,7 @@ struct run_executor;
 
 struct run_lane {
     /* Starts a command; *out is reached when the command is done. Returns -EAGAIN if the lane is
-     * full: the executor tries again when the bell rings. Other errors end the run. */
+     * full: the executor tries again later. Other errors end the run. */
     int (*submit)(void *context, const struct plan_command *command, struct core_fence *out);
     void *context; /* borrowed */
 };
@@ -30,11 +30,11 @@ struct run_executor_options {
      * update. */
     bool sleeps;
 
-    /* borrowed: incremented when a command starts or ends; may be NULL */
+    /* borrowed: grows while commands start or end; may be NULL */
     _Atomic uint64_t *pulse;
 
     /* Called on the rank's thread when a command is found done: the commands of one queue in order,
-     * those of different queues in any order. `tape` counts pushed tapes from 0. `begin_ns` is the
+     * those of different queues in any order. `tape` is the tape's number. `begin_ns` is the
      * latest of the command's submission, the end of the previous command on its queue, and the
      * ends of the commands that its edges name; `end_ns` is when the executor found it done, by
      * core_clock_now_ns(). NULL: no times are kept. */
@@ -50,7 +50,7 @@ enum run_wait {
     RUN_WAIT_UPDATE, /* compute waits for the update */
     RUN_WAIT_COPY,
     RUN_WAIT_IMBALANCE, /* the update waits for compute, or either waits for a collective */
-    RUN_WAIT_OTHER,     /* waiting for data or the end of the tape */
+    RUN_WAIT_OTHER,     /* for the gate, or no command was left */
     RUN_WAIT_COUNT,
 };
 
@@ -65,10 +65,10 @@ struct run_stats {
 int run_executor_create(const struct run_executor_options *options, struct run_executor **out);
 void run_executor_destroy(struct run_executor *executor);
 
-/* Appends a tape, borrowed until it has retired. Reads of STORE that do not depend on the step's
- * data (plan_command_is_gated) start when their edges allow; other commands also wait for `gate`:
- * the step's data and the verdict on the previous tape. Returns -EAGAIN while two tapes are under
- * way. */
+/* Appends a tape, borrowed until the tape after it has retired. Reads of STORE that do not depend
+ * on the step's data (plan_command_is_gated) start when their edges allow; other commands also wait
+ * for `gate`: the step's data and the verdict on the previous tape. Returns -EAGAIN while two tapes
+ * are under way. */
 int run_executor_push(struct run_executor *executor, const struct plan_tape *tape,
                       struct core_fence gate);
 /* Removes the tape pushed last, whose gate must be closed. Waits for its reads, and sets

@@ -372,7 +372,7 @@ static int rotate_save(struct follower *follower, struct run_reply *reply)
 
 /* ---- parts that are completed ---- */
 
-/* Opens a checkpoint's shelf, if this machine has it. This completes a part whose renaming was
+/* Opens a checkpoint's shelf, if this machine has it. Opening completes a part whose renaming was
  * interrupted. */
 static int switch_shelf_of(struct follower *follower, const char *folder)
 {
@@ -404,7 +404,6 @@ static int open_part(struct follower *follower, struct run_reply *reply)
     return rc;
 }
 
-/* Checks the run's number as for a saved part. */
 static int begin_part(struct follower *follower, size_t bytes)
 {
     const struct run_remote_made *made = &follower->made;
@@ -483,7 +482,6 @@ static int measure(struct follower *follower)
     return run_measure_coll(&ranks, with.bytes, &rates);
 }
 
-/* The engine is not freed if a thread does not return during DESTROY. */
 static int serve(struct follower *follower, enum run_call call, size_t bytes,
                  struct run_reply *reply)
 {

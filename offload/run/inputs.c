@@ -186,7 +186,7 @@ static int64_t given_rows(const struct run_inputs *inputs)
     return inputs->pairs > 0 ? 2 * inputs->pairs : inputs->rows;
 }
 
-/* Copies rows of `width` into longer rows, filled up with `padding`. */
+/* Copies rows of `width` into rows of the inputs' length, filled up with `padding`. */
 static void copy_rows(int32_t *to, const struct run_inputs *inputs, const int32_t *from,
                       int64_t rows, int64_t width, int32_t padding)
 {
@@ -351,7 +351,7 @@ void run_inputs_bind(const struct run_inputs *inputs, uint32_t micro, struct mod
     binding->base[MODEL_BASE_SCALE] = device + scale_offset(inputs);
 }
 
-/* Returns the bytes between the rows of micro-batches in a group. */
+/* Returns the bytes from one micro-batch's rows in a group to the next one's. */
 static uint64_t rows_stride(const struct run_inputs *inputs)
 {
     return (uint64_t)inputs->table.pages_max * MODEL_PAGE_BYTES;

@@ -1,7 +1,6 @@
 /* inputs.h: what compute reads besides parameters and activations (tokens, labels, the loss's
  * scale, RoPE's tables), and the losses that it writes, in the device's memory. A step's inputs are
- * first written into a copy on the host. Called by the rank's thread while the compute queue is
- * idle. */
+ * first written into a copy on the host. Called by the rank's thread. */
 #ifndef OFFLOAD_RUN_INPUTS_H
 #define OFFLOAD_RUN_INPUTS_H
 
@@ -28,7 +27,7 @@ struct run_inputs {
     uint64_t angles_bytes; /* of cos, and of sin, after the step's bytes */
     /* owned, [micro_batches]: false: only padding */
     bool *given;
-    /* owned, [micro_batches]: number of earlier ones that the step computes */
+    /* owned, [micro_batches]: number of earlier ones that are given */
     uint32_t *places;
     bool *positions; /* owned, [micro_batches]: whether positions are given */
     bool *starts;    /* owned, [micro_batches]: whether starts of documents are given */
@@ -55,7 +54,7 @@ struct run_rows_cursor {
 
 uint64_t run_inputs_bytes(const struct model *model, const struct run_options *options);
 
-/* Allocates the buffers, computes RoPE's tables, and queues their copy to the device. */
+/* Allocates the buffers, computes RoPE's tables, and copies them to the device. */
 int run_inputs_init(struct run_inputs *inputs, const struct model *model,
                     const struct run_options *options, struct dev_device *device,
                     struct dev_queue *queue);

@@ -84,7 +84,7 @@ struct run_lane run_copy_lane(struct run_copy *copy)
 
 /* ---- requests to a drive ---- */
 
-/* One of up to three extents of a command, and its memory. */
+/* An extent of a command, and its memory. */
 struct extent {
     struct store_place place;
     char *memory;
@@ -250,7 +250,8 @@ void run_collect_fini(struct run_collect *collect)
     *collect = (struct run_collect){0};
 }
 
-/* Returns an operand's memory, or `otherwise`, which is not read, for an empty shard. */
+/* Returns an operand's memory. An empty shard has none; `otherwise` takes its place, and is then
+ * not read. */
 static char *operand_or(const struct run_collect *collect, const struct plan_command *command,
                         enum plan_role role, char *otherwise)
 {

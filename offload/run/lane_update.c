@@ -1,5 +1,5 @@
-/* lane_update.c: keeps an `adam` per block, and one more per NUMA node; their number is that of the
- * block, so that random numbers do not depend on the placement. */
+/* lane_update.c: keeps an `adam` per trained block, and one more per NUMA node. All of a block have
+ * its index as `number`, so that random numbers do not depend on the placement. */
 #include "offload/run/lane_update.h"
 
 #include <assert.h>
@@ -72,7 +72,7 @@ struct run_update {
     uint32_t *groups;            /* owned: all blocks' groups, block by block */
     /* owned, [list->count + 1]: tiles before each block; last: all */
     uint64_t *first_tiles;
-    /* Set by the rank's thread between tapes. */
+    /* Set by the rank's thread while no update runs. */
     struct update_terms speculative;
     struct update_terms deferred;
     double loss_scale;
@@ -390,7 +390,7 @@ struct core_team *run_update_team(struct run_update *update)
     return update->team;
 }
 
-/* ---- between tapes ---- */
+/* ---- terms and verdict ---- */
 
 void run_update_set_speculative(struct run_update *update, const struct run_update_terms *terms)
 {
@@ -412,7 +412,7 @@ void run_update_set_loss_scale(struct run_update *update, double loss_scale)
     update->loss_scale = loss_scale;
 }
 
-/* ---- commands; the thread of the queue ---- */
+/* ---- commands ---- */
 
 struct core_squares_args run_update_squares(const struct run_update *update,
                                             const struct plan_command *command)

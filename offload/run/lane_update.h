@@ -40,7 +40,8 @@ int run_update_create(const struct run_update_options *options, struct run_updat
 void run_update_destroy(struct run_update *update);
 void run_update_abandon(struct run_update *update, int code);
 
-/* Waits until submitted commands are done. Returns 0, the lane's error, or -ETIMEDOUT. */
+/* Waits for submitted commands. Returns -ETIMEDOUT if those of a queue take longer than
+ * `limit_ns`. */
 int run_update_wait(struct run_update *update, int64_t limit_ns);
 
 struct run_lane run_update_lane(struct run_update *update);
@@ -50,8 +51,8 @@ struct run_update_terms {
     const struct adam_group *groups; /* as many as in the options; copied */
     double scale;                    /* of gradients */
 };
-/* Sets the terms of speculative updates (before the tape is pushed) and of deferred ones (after the
- * norm). */
+/* Set the terms of speculative updates, before their tape is released, and of deferred ones, after
+ * the norm. */
 void run_update_set_speculative(struct run_update *update, const struct run_update_terms *terms);
 void run_update_set_deferred(struct run_update *update, const struct run_update_terms *terms);
 
@@ -78,8 +79,7 @@ int run_update_pieces(struct run_update *update, const struct plan_command *comm
  * cannot update. */
 bool run_update_splits_q8_block(const struct blocks *blocks, const struct run_options *options);
 
-/* Returns the arrays of a command's chunk in memory. An UPDATE gets the generation that it
- * writes. */
+/* Returns the arrays of a command's chunk, in the generation of run_memory_of(). */
 struct adam_arrays run_update_chunk(const struct run_update *update,
                                     const struct plan_command *command);
 

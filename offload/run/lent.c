@@ -136,7 +136,7 @@ struct run_lent_update {
     const struct blocks *blocks;
     const struct adam_norm *norm;
     struct adam **adams; /* owned, [lent->part_count]: by index of the parameter */
-    /* owned: one per parameter of the largest block */
+    /* owned: room for the parameters of any block */
     struct adam_norm_piece *pieces;
 };
 

@@ -12,7 +12,7 @@
 struct run_lent_part {
     uint64_t first; /* the first element, counted in the block */
     uint64_t count;
-    uint64_t inside; /* elements before this part, in other processes */
+    uint64_t inside; /* elements of the parameter before this part, in other processes */
     uint64_t whole;  /* elements of the parameter */
     uint32_t index;  /* of the parameter, and of its group in the update's terms */
     char *weights;   /* borrowed for the whole run */

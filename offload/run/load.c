@@ -1,6 +1,7 @@
 /* load.c: moves parameters and states into the tiers when a run begins. Chunks for STORE pass
  * through a step's slots: some are read into while others are written out. Chunks of a checkpoint
- * on the store's drive stay there until their update (store/store.h). No tape runs meanwhile. */
+ * on the store's drive may stay there until their update (store/store.h). No tape runs
+ * meanwhile. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,8 +158,8 @@ static int read_kept(struct loading *load, uint32_t block, struct plan_span span
                            run_update_team(rank->update));
 }
 
-/* Weights from files are in memory on return; weights from a checkpoint, at its current read
- * tail. */
+/* Weights from files are in memory on return; weights from a checkpoint, when its reads reach the
+ * current tail. */
 static int read_weights(struct loading *load, uint32_t block, struct plan_span span, char *to)
 {
     const struct run_rank *rank = load->rank;
@@ -202,8 +203,8 @@ static int init_low_halves(const struct loading *load, const struct run_chunk *c
     return rc;
 }
 
-/* States begin as zero, except wide masters, which come from the files, because the weights may
- * already be moving to STORE. */
+/* States begin as zero, except some masters. Those of a model come from its files, because the
+ * weights may already be moving to STORE. */
 static int init_states(struct loading *load, const struct run_chunk *chunk,
                        const struct adam_arrays *arrays, char *states)
 {
@@ -225,7 +226,7 @@ static int init_states(struct loading *load, const struct run_chunk *chunk,
                                   chunk->first, chunk->count, MODEL_F32, arrays->w32, NULL);
 }
 
-/* States from a checkpoint are in memory at its current read tail. */
+/* States from a checkpoint are in memory when its reads reach the current tail. */
 static int read_states(struct loading *load, const struct run_chunk *chunk, char *weights,
                        char *states)
 {
@@ -300,7 +301,7 @@ static int load_weights(struct loading *load, uint32_t block, struct run_slot *s
     return rc;
 }
 
-/* Reads the next bytes of `reader`; NULL: of the kept file. */
+/* Reads the next bytes of `reader`, unless that is NULL. */
 static int read_part(struct loading *load, uint32_t block, struct model_stored_reader *reader,
                      struct plan_span part, char *to)
 {
@@ -312,7 +313,7 @@ static int read_part(struct loading *load, uint32_t block, struct model_stored_r
                                                  : read_weights(load, block, part, to);
 }
 
-/* Half of the block's slot is read into while the other half is written to STORE. */
+/* If two parts fit into the block's slot, one is read while the other is written to STORE. */
 static int load_pages(struct loading *load, uint32_t block, struct model_stored_reader *reader)
 {
     struct run_rank *rank = load->rank;
@@ -414,7 +415,7 @@ static bool keeps(const struct loading *load, uint32_t block)
     return load->rank->input->rank == 0 && model_kept_wants(load->kept, block);
 }
 
-/* Writes a frozen block to the kept file as compute reads it. Reads the block again, because this
+/* Writes a frozen block to the kept file in the run's type. Reads the block again, because this
  * rank may have only a part. */
 static int keep_plain(struct loading *load, uint32_t block)
 {
@@ -523,7 +524,6 @@ static int adopt_kept(struct loading *load, uint32_t block)
     return 1;
 }
 
-/* The states may be made from the weights, so they come second. */
 static int load_block(struct loading *load, uint32_t block)
 {
     const struct run_rank *rank = load->rank;
@@ -599,8 +599,8 @@ static void clear_part(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Zeroes DEVICE on the host, for sums of frozen blocks and gaps between parameters. HOST is zero
- * already. */
+/* Zeroes DEVICE if the device is the host, for sums of frozen blocks and gaps between parameters.
+ * HOST is zero already. */
 static void clear_device(struct run_rank *rank)
 {
     if (rank->input->budgets.device_is_host) {

@@ -10,7 +10,7 @@
 #include "offload/model/dtype.h"
 #include "offload/run/chunks.h"
 
-/* Returns the head's command in the tape that ran last. */
+/* Returns the head's command in an evaluation's tape. */
 static const struct plan_command *head_command(const struct run_rank *rank)
 {
     const struct plan_tape *tape = plan_tape(rank->plan, PLAN_EVAL, PLAN_EVAL);

@@ -13,7 +13,7 @@ struct coll_peers;
 /* Returns the bytes for measuring: at most a quarter of the budgets, less for a small model. */
 uint64_t run_measure_spare(const struct run_shapes *shapes, const struct run_options *options);
 
-/* Returns the budgets of HOST and DEVICE together. */
+/* Returns the joint budget of HOST and DEVICE. */
 uint64_t run_measure_budget_bytes(const struct run_options *options);
 
 /* Returns the size of a file for measuring a drive: a power of two within limits. A file smaller
@@ -23,7 +23,7 @@ uint64_t run_measure_file_bytes(const struct run_shapes *shapes, const struct ru
 /* ---- kinds of rates ---- */
 
 /* Measures the model's blocks within the budgets, and sets machine.flops. A layer that does not fit
- * is measured with fewer rows; an embedding or head that does not fit or takes over 1 GiB is not
+ * is measured with fewer tokens; an embedding or head that does not fit or takes over 1 GiB is not
  * measured. Sets *whole to whether all blocks fit; the result then holds for any budgets. */
 int run_measure_blocks(const struct run_shapes *shapes, const struct run_options *options,
                        struct run_rates *out, bool *whole);
@@ -73,8 +73,7 @@ enum { RUN_RATES_PATH_BYTES = 4096 };
 void run_rates_nearest(const char *directory, char path[RUN_RATES_PATH_BYTES]);
 
 /* Measures a directory's drive with the store's requests and checksums. *steady: the result can be
- * cached, because the drive was fast, or equally slow twice and not stalled. Otherwise logs a
- * warning. */
+ * cached, because the drive was fast, or equally slow twice and not stalled. */
 int run_measure_drive(const struct run_shapes *shapes, const struct run_options *options,
                       const char *directory, struct run_drive_rates *out, bool *steady);
 

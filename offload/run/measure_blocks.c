@@ -112,8 +112,8 @@ static int stage_copy(struct stage *stage, enum dev_copy_direction direction, ch
     return rc != 0 ? rc : core_fence_wait(done, -1);
 }
 
-/* Fills a GPU's memory with numbers of about +-0.01, because a GPU computes faster with zeros; ids,
- * labels and positions are 0. */
+/* Fills a GPU's memory with small numbers, because a GPU computes faster with zeros; ids, labels
+ * and positions are 0. */
 static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
 {
     enum { PATTERN_BYTES = 1 << 20 };
@@ -234,7 +234,7 @@ static int measure_block(const struct run_shapes *shapes, const struct run_optio
     return rc;
 }
 
-/* All budgets, if the tiers are one memory; otherwise DEVICE's. */
+/* All budgets, if the tiers are one memory; otherwise at most DEVICE's. */
 static uint64_t limit_of(const struct run_options *options)
 {
     const uint64_t all = run_measure_budget_bytes(options);

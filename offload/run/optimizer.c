@@ -11,7 +11,7 @@
 #include "offload/plan/layout.h"
 #include "offload/run/rates.h"
 
-/* ---- the worker's thread ---- */
+/* ---- other threads ---- */
 
 /* Runs on the update's thread. */
 static void give_back_updated(void *user, uint32_t block)

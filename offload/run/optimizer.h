@@ -1,9 +1,9 @@
 /* optimizer.h: the optimizer of an application that computes gradients itself; its plan has no
- * compute. A block is ready when its parameters have their gradients (run_optimizer_submit). The
- * optimizer's thread puts ready blocks on tapes from a step's first gradient on (optimizer_step.c).
- * The update's thread reads gradients and writes weights; if the norm affects the step, only after
- * the step is closed. A token means one block of a step, or all its blocks. One thread at a time
- * calls; any thread may wait for tokens. */
+ * compute. A block is ready when its parameters have their gradients, or when the step is closed.
+ * The optimizer's thread puts ready blocks on tapes from a step's first gradient on
+ * (optimizer_step.c). The update's thread reads gradients and writes weights; if the norm affects
+ * the step, it writes only after the step is closed. A token means one block of a step, or all its
+ * blocks. One thread at a time calls; any thread may wait for tokens. */
 #ifndef OFFLOAD_RUN_OPTIMIZER_H
 #define OFFLOAD_RUN_OPTIMIZER_H
 
@@ -31,15 +31,15 @@ struct run_optimizer_options {
     const struct run_optimizer_parameter *parameters; /* read only during create, like `groups`,
                                                        * `rates` and `device` */
     size_t parameter_count;
-    /* smaller parameters share a block up to this many elements, or more in a large model; 0: 512
-     * Ki */
+    /* smaller parameters share blocks of about this many elements, or more in a large model; 0:
+     * 512 Ki */
     uint64_t block_elements;
     /* without `step`: each parameter has a step count */
     const struct adam_group *groups;
     uint32_t group_count;
     /* Strings are borrowed until destroy; micro_batches and wishes.grads are ignored. */
     struct run_options options;
-    /* whether a step sums several gradients of a parameter */
+    /* whether a step may sum several gradients of a parameter */
     bool sums;
     bool checks;                   /* -EFAULT for a gradient that changed while borrowed; ignored
                                     * with `sums` and with `device` */
@@ -54,14 +54,14 @@ struct run_optimizer_options {
      * several processes. */
     int (*sum)(void *user, double *values, size_t count);
     void *sum_user;
-    /* The device of weights and gradients ("cuda:0"); NULL: host memory. Weights must be complete
-     * before create. */
+    /* The device of weights and gradients ("cuda:0"); NULL: host memory. Work that writes the
+     * weights must be done before create. */
     const char *device;
 };
 
-/* Returns -EINVAL for impossible options, -EFBIG if no plan fits the budgets. */
+/* Returns -EFBIG if no plan fits the budgets. */
 int run_optimizer_create(const struct run_optimizer_options *options, struct run_optimizer **out);
-/* Waits for the updates of closed steps; an open step is dropped. Accepts NULL. */
+/* Waits for the updates of closed steps; an open step is not completed. Accepts NULL. */
 void run_optimizer_destroy(struct run_optimizer *optimizer);
 
 /* Replaces a group's settings for the steps after the last closed one or, if updates do not wait
@@ -73,12 +73,13 @@ int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
 int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_scale);
 
 /* Submits a gradient of a parameter; `last`: the last one in this step. The gradient is borrowed
- * until *token is reached, after the step is closed or, if updates do not wait for the norm, after
- * the last gradients of the block's parameters. Waits for the parameter's last update. */
+ * until *token is reached. That happens after the step is closed or, if updates do not wait for the
+ * norm, after all parameters of the block have their last gradients. Waits for the parameter's
+ * update in the last step. */
 int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, const void *gradient,
                          bool last, uint64_t *token);
 /* Closes the step without waiting for its updates. Parameters without a gradient do not change.
- * Returns -ENODATA if there was no gradient, or an error that has ended the optimizer. */
+ * Returns -ENODATA if there was no gradient. */
 int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token);
 
 /* Sets the stream for later copies from and to a device; initially the device's default stream.
@@ -134,8 +135,8 @@ int run_optimizer_set_states(struct run_optimizer *optimizer, size_t parameter,
  * checkpoints of another run. */
 int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, uint32_t keep);
 /* Loads checkpoints of one or more processes. Each of `paths` is a checkpoint or a directory of
- * checkpoints, from which the newest step is loaded that is valid in each. The number of processes
- * may have changed; only checkpoints with elements of this process's share are needed. Parameters
+ * checkpoints; the newest step that is valid in each of them is loaded. The number of processes may
+ * have changed; only checkpoints with elements of this process's share are needed. Parameters
  * and formats must be the same. Overwrites this process's weights, and sets *step. Returns -ENOENT
  * if there is no checkpoint. If a file changes while it is read, -EBADMSG may leave a mixture of
  * old and new states. */

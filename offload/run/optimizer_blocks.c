@@ -13,7 +13,7 @@
 
 enum {
     PARTS_MAX = 4096, /* parameters of a block */
-    /* small parameters share a block up to this size */
+    /* small parameters share blocks of about this size */
     BLOCK_ELEMENTS = 512 << 10,
     /* approximate, for large models; limits the time of planning */
     BLOCKS_WANTED = 2000,

@@ -1,6 +1,6 @@
-/* optimizer_device.c: weights and gradients on a device. The update works on copies in pinned host
- * memory, and copies run on the application's streams, so the application waits only for the
- * update. The application's thread calls, except run_optimizer_device_wait. */
+/* optimizer_device.c: weights and gradients on a device. The update works on copies in host memory,
+ * which the application's stream makes. The application's thread calls, except
+ * run_optimizer_device_wait. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -41,7 +41,7 @@ struct run_optimizer {
 
     /* Used by the application's thread. */
     struct adam_group *groups; /* owned, [group_count]: the current settings */
-    /* owned, [group_count]: for the step whose updates come next */
+    /* owned, [group_count]: settings that the worker reads for a step's updates */
     struct adam_group *step_groups;
     uint32_t *group_of; /* owned, [parameters] */
     uint32_t group_count;
@@ -57,8 +57,8 @@ struct run_optimizer {
     uint32_t *ready;          /* owned, ring [2 * blocks]: two steps' ready blocks, written before
                                * `arrived` */
     struct core_line arrived; /* counts ready blocks, in all steps */
-    /* A ready block wakes the worker, unless the worker waits for a tape or the norm. Sequentially
-     * consistent, like `arrived`. */
+    /* The worker drives tapes until another block is ready, which must ring the rank's bell.
+     * Sequentially consistent, like `arrived`. */
     _Atomic bool awaits_ready;
     struct core_line closed; /* counts steps that were closed */
 

@@ -75,7 +75,8 @@ static void carry_weights(const struct run_optimizer *optimizer, const struct ru
     }
 }
 
-/* Sets *states to a chunk's states in their place or in *slot, a free slot or NULL. */
+/* Sets *states to a chunk's states in memory, and *slot to NULL; if they are not in memory, sets
+ * *slot to a free slot, and *states to room in it. */
 static int find_states(const struct run_optimizer *optimizer, struct run_slots *slots,
                        const struct run_chunk *chunk, struct run_slot **slot, char **states)
 {

@@ -163,7 +163,7 @@ static int wait_ready(struct run_optimizer *optimizer, uint64_t taken, uint64_t 
 {
     const struct core_fence more = {&optimizer->arrived, taken + 1};
     int rc = core_fence_poll(more);
-    if (rc == 0) { /* the drive has no other work */
+    if (rc == 0) { /* until then, reads ahead */
         rc = fetch_ahead(optimizer);
         if (rc == 0) {
             rc = drive_until_ready(optimizer, more);
@@ -176,7 +176,7 @@ static int wait_ready(struct run_optimizer *optimizer, uint64_t taken, uint64_t 
     return rc < 0 ? rc : 0;
 }
 
-/* Blocks that are ready at the same time share a tape. */
+/* Blocks that are ready at the same time may share a tape. */
 static int take_ready(struct run_optimizer *optimizer)
 {
     const uint32_t count = optimizer->blocks->count;

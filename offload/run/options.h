@@ -41,8 +41,8 @@ struct run_options {
     uint32_t rank, world, stage;
     bool packs;      /* stage 3 gathers weights as codes of 8 bits */
     bool codes;      /* stages 1 to 3 reduce gradients as codes of 4 bits */
-    bool fast;       /* a node's ranks add their gradients first; on cards NCCL does */
-    uint32_t within; /* with stage 3: ranks of a group with a copy of the weights; 0: no groups */
+    bool fast;       /* a node's ranks add their gradients first; on cards, NCCL adds them */
+    uint32_t within; /* stage 3: ranks of a group that has a copy of the weights; 0: no groups */
     uint32_t local;  /* ranks that share a node and the budgets; `world`, unless a plan has several
                      * nodes */
     uint64_t seed;

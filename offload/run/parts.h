@@ -22,11 +22,11 @@ struct run_part_move {
     uint64_t cut, cuts; /* the first one, and their number */
 };
 
-/* Sends the cuts in pieces through `memory` of RUN_PIECE_BYTES. After an error, sends the rest as
- * invalid pieces. */
+/* Sends the cuts in pieces through `memory` of RUN_PIECE_BYTES. After an error of reading, sends
+ * the rest as invalid pieces. */
 int run_part_give(struct coll_peers *peers, const struct run_part_move *move,
                   struct store_checkpoint *have, void *memory);
-/* Receives and writes the pieces. After an error, drops the rest. */
+/* Receives and writes the pieces. After an error of writing, drops the rest. */
 int run_part_take(struct coll_peers *peers, const struct run_part_move *move,
                   struct store_checkpoint_write *out, void *memory);
 /* Copies cuts of this machine's files. */

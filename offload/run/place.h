@@ -32,7 +32,7 @@ struct coll_peers;
 extern const struct run_place run_place_none;
 
 struct run_place_wish {
-    uint32_t rank, ranks; /* on this machine */
+    uint32_t rank, ranks; /* among the ranks on the same processors */
     unsigned threads;
     int card; /* the card's NUMA node, near which ranks are placed; -1: none */
     /* [drive_count]: each path's drive; NULL: unknown */
@@ -49,7 +49,7 @@ int run_place_decide(const struct core_topo *topo, const struct run_place_wish *
 void run_place_create(const struct run_options *options, const struct coll_peers *peers, int card,
                       struct run_place *out);
 
-/* Returns the nodes, as indices of place->nodes, of a block's chunk and of its slot. */
+/* Return the node, as an index of place->nodes, of a block's chunk and of a slot. */
 uint32_t run_place_of_chunk(const struct run_place *place, uint64_t block, uint64_t chunk);
 uint32_t run_place_of_slot(const struct run_place *place, uint32_t buffer);
 

@@ -81,7 +81,7 @@ static int restrict_card(struct run_prepared *prepared, const struct model *mode
     return 0;
 }
 
-/* Keeps tapes and buffers from growing with the number of micro-batches. */
+/* Keeps tapes from growing with the number of micro-batches. */
 static void group_micro_batches(struct run_prepared *prepared, const struct run_options *options,
                                 uint32_t groups_max)
 {

@@ -21,7 +21,7 @@ int run_prepared_create(const struct model *model, const struct run_options *opt
                         const struct run_rates *rates, struct run_prepared **out);
 void run_prepared_destroy(struct run_prepared *prepared);
 
-/* Returns the plan's bytes in a tier, including the runtime's. */
+/* Returns the bytes of a tier that the run takes: the plan's buffers and what is taken besides. */
 uint64_t run_prepared_bytes(const struct run_prepared *prepared, enum plan_tier tier);
 
 #endif

@@ -71,17 +71,20 @@ int run_rank_trace(struct run_rank *rank);
 /* Returns a counter that grows with the rank's progress. Any thread may call. */
 uint64_t run_rank_pulse(const struct run_rank *rank);
 
-/* Ends other ranks' waits for this one with `code` and this thread's message. */
+/* Ends other ranks' waits for this one with `code` and this thread's message. Any thread may
+ * call. */
 void run_rank_abort(struct run_rank *rank, int code);
 
-/* Loads weights from the files, and makes initial states. Call model_files_check first. Adds the
- * checksums of frozen blocks that this rank reads to `sums`, unless that is NULL. */
+/* Loads weights from the files, and makes initial states. Call model_files_check first. Adds
+ * checksums of frozen blocks to `sums`, unless that is NULL; if all ranks read whole blocks, only
+ * the first rank does. */
 int run_rank_load(struct run_rank *rank, const struct model_files *files, struct model_sums *sums);
 /* Loads a checkpoint of the same model and formats, with any placement and number of ranks. Frozen
- * blocks are read from the files if checkpoints have none (blocks.h). */
+ * blocks that the checkpoint lacks (blocks.h) or that are kept in fewer bits come from the
+ * files. */
 int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint,
                     const struct model_files *files, struct model_sums *sums);
-/* Makes the initial states on an application's weights. */
+/* Makes the initial states for an application's weights. */
 int run_rank_load_application(struct run_rank *rank);
 /* Closes the checkpoint of run_rank_resume, unless its bytes are still used. */
 int run_rank_release_checkpoint(struct run_rank *rank);
@@ -105,7 +108,7 @@ struct run_result {
     bool skipped;
     bool norm_neutral;    /* the norm neither clipped nor skipped the update */
     bool guessed;         /* updated before the norm was known; right if norm_neutral */
-    bool steady;          /* no other call since the previous step */
+    bool steady;          /* followed another step directly, and saved nothing */
     uint64_t guess_bytes; /* bytes moved for a wrong guess */
     int64_t wait_ns;      /* for other ranks; set by the engine */
 };
@@ -117,7 +120,7 @@ int run_rank_feed(struct run_rank *rank, uint32_t index, uint32_t count,
                   const struct model_batch *batch, int64_t *targets);
 int run_rank_step(struct run_rank *rank, const struct run_step_request *order,
                   struct run_result *out);
-/* Returns 0 if a batch can be evaluated, or -EINVAL with a message. */
+/* Returns -EINVAL if a batch cannot be evaluated. */
 int run_rank_check(struct run_rank *rank, const struct model_batch *batch);
 /* Drains, then computes a micro-batch's loss. `batch` NULL: takes part for another rank. */
 int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch,
@@ -153,8 +156,8 @@ bool run_rank_save_due(const struct run_rank *rank);
 void run_rank_save_forget(struct run_rank *rank);
 
 typedef int run_take_weights(void *context, uint64_t first, uint64_t count, const void *weights);
-/* Calls `take` for this rank's runs of elements of a block's working weights, in order, in their
- * place or in a slot. Call it after a drain. */
+/* Passes this rank's part of a block's working weights to `take`, in pieces and in order. Call it
+ * after a drain. */
 int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *take, void *context);
 
 struct run_take_states {

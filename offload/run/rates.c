@@ -1,4 +1,4 @@
-/* rates.c: finds rates in the cache, or measures them, which fills the cache. */
+/* rates.c: finds rates in the cache, or measures and caches them. */
 #include "offload/run/rates.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@ static const double command_seconds = 3e-6;
 
 /* ---- cache keys: what the numbers depend on ---- */
 
-/* Another GPU may get the same number. */
+/* Names a GPU by its description, because another GPU may get the same number. */
 static void name_device(const struct run_options *options, char out[DEV_DESCRIPTION_BYTES])
 {
     struct dev_device *device = NULL;

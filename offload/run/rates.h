@@ -7,9 +7,9 @@
 #include "offload/run/rates_file.h"
 #include "offload/run/shapes.h"
 
-/* Finds all rates in the cache of `options`, or measures them, which fills the cache. Drives are
- * measured if `options` has stores. Unless an application computes, compute is measured with the
- * model's blocks, within the budgets, in memory that is then freed. */
+/* Finds all rates in the cache of `options`, or measures them and caches those that may be typical.
+ * Drives are measured if `options` has stores. Unless an application computes, compute is measured
+ * with the model's blocks, within the budgets, in memory that is then freed. */
 int run_rates_measure(const struct run_shapes *shapes, const struct run_options *options,
                       struct run_rates *out);
 

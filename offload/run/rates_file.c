@@ -333,7 +333,7 @@ static int check_keys(const struct core_json *doc)
     return 0;
 }
 
-/* Refuses a `number` of 0, a missing key, if the machine has `with`. */
+/* Refuses a `number` of 0: its key is missing, and a machine with `with` needs it. */
 static int check_needed(const struct core_json *doc, double number, const char *key,
                         const char *with)
 {

@@ -51,12 +51,11 @@ struct run_machine {
     double command_seconds;
 };
 
-/* Reads the file of a machine. Returns -ENOENT if the file or a key is missing, -EINVAL if it is
- * not valid; the message names file and key. */
+/* Reads the file of a machine. The message of an error names file and key. */
 int run_machine_read(const char *path, struct run_machine *out);
 
-/* Read and write a JSON file of all rates (docs/plan-json.md). Reading returns -ENOENT if the file
- * or a number is missing, -EINVAL if a number is not valid; the message names file and key. */
+/* Read and write a JSON file of all rates (docs/plan-json.md). The message of an error of reading
+ * names file and key. */
 int run_rates_read(const char *path, struct run_rates *out);
 int run_rates_write(const char *path, const struct run_rates *rates);
 
@@ -78,7 +77,7 @@ struct run_rates_cached {
 };
 
 /* Fills in the part's numbers in `rates`, its struct. Returns false, and changes nothing, if the
- * folder lacks them. */
+ * folder lacks valid ones. */
 bool run_rates_cache_read(const struct run_rates_cached *cached, void *rates);
 /* Writes the part's numbers. Creates missing folders. Logs a failure. */
 void run_rates_cache_write(const struct run_rates_cached *cached, const void *rates);

@@ -121,7 +121,7 @@ static int pass_chunks(struct reading *reading)
     return rc;
 }
 
-/* On return no slot is being read into, even after an error. */
+/* Waits for reads into slots, even after an error. */
 static int read_block(struct reading *reading)
 {
     struct core_err first = core_err_keep(pass_chunks(reading));

@@ -14,7 +14,7 @@
 struct coll_peers;
 
 enum run_call {
-    /* calls up to RUN_CALL_RANKS go to all ranks at once: run_engine_call_ranks */
+    /* calls below RUN_CALL_RANKS go to all ranks at once: run_engine_call_ranks */
     RUN_CALL_LOAD,
     RUN_CALL_STEP,
     RUN_CALL_EVALUATE,
@@ -23,7 +23,7 @@ enum run_call {
     RUN_CALL_QUIESCE,
     RUN_CALL_RELEASE,
     RUN_CALL_RANKS,                   /* the number of calls above */
-    RUN_CALL_CREATE = RUN_CALL_RANKS, /* with struct run_remote_job */
+    RUN_CALL_CREATE = RUN_CALL_RANKS, /* run_remote_create */
     RUN_CALL_FEED,                    /* with the number of micro-batches; each follows */
     RUN_CALL_WEIGHTS,                 /* with a block; pieces precede the reply */
     RUN_CALL_MASTERS,                 /* with a block; pieces of its masters, as floats, precede the
@@ -31,7 +31,7 @@ enum run_call {
     /* pieces with the rank's checksums of the base precede the reply */
     RUN_CALL_SUMS,
     RUN_CALL_SAVE,       /* with struct run_remote_save */
-    RUN_CALL_SAVE_BLOCK, /* with a block; a piece of checksums precedes the reply */
+    RUN_CALL_SAVE_BLOCK, /* with a block; pieces of checksums precede the reply */
     RUN_CALL_SAVE_SUMS,  /* with a block; a piece with all its checksums follows */
     RUN_CALL_SAVE_END,   /* with a uint32_t: 1 seals written data, 0 drops it */
     RUN_CALL_SAVE_PUBLISH,
@@ -111,7 +111,8 @@ struct run_remote_job {
 };
 int run_remote_create(struct coll_peers *peers, uint32_t rank, const struct run_remote_job *job);
 
-/* Collectives of arrays of `bytes`, and gathers within groups of `within` ranks (0: none). */
+/* What is measured: collectives of arrays of `bytes`, and gathers within groups of `within` ranks
+ * (0: none). */
 struct run_remote_measure {
     uint64_t bytes;
     uint32_t within;

@@ -10,8 +10,8 @@ uint64_t run_runtime_used_bytes(void);
 /* Returns the peak of the resident memory, plus the current hugetlb pages. */
 uint64_t run_runtime_peak_bytes(void);
 
-/* Returns the memory that a run will take: resident memory at the first call, at least 8 MiB, plus
- * what planning, threads, products and I/O add. */
+/* Returns the memory that a run will take besides the tiers: resident memory at the first call, at
+ * least 8 MiB, plus what planning, threads, products and I/O add. */
 uint64_t run_runtime_bytes(uint32_t block_count, const struct run_options *options);
 
 /* For a run without a budget: sets *budget_bytes to what fits into a GPU's free memory, and

@@ -11,7 +11,7 @@
 #include "kernels/table.h"
 #include "offload/plan/shard.h"
 
-/* Bytes of weights in one product of the head for one token. */
+/* Most bytes of weights in one product of the head for one token. */
 enum { ONE_TILE_BYTES = 8 << 20 };
 /* Logits may use 1 / LOGITS_PART of a GPU's memory. Logits of a micro-batch that fit are computed
  * once, not twice. */
@@ -186,7 +186,7 @@ static int make_sections(struct run_shapes *shapes, unsigned index)
     return 0;
 }
 
-/* Training steps never make all logits at once. */
+/* make_one adds what the logits of one token need. */
 static void add_scratch(struct run_shapes *shapes, const struct model_program *program,
                         const char *kind, unsigned threads, const struct kern_grad *grad)
 {

@@ -27,9 +27,9 @@ struct run_speculation {
     uint32_t streak; /* right guesses since the last wrong one */
     uint32_t probes; /* steps deferred to be measured */
     uint32_t pause;  /* steps left without a guess */
-    /* time of a step without a guess after another one; 0: unknown */
+    /* mean time of a step without a guess after another one; 0: unknown */
     double deferred_seconds;
-    double speculative_seconds; /* time of a right guess after a right guess; 0: unknown */
+    double speculative_seconds; /* the same for right guesses */
     double balance_seconds;     /* time gained less time lost; older steps count less */
     bool last_guessed;          /* the previous step guessed */
     bool last_wrong;            /* the previous step guessed wrong */
@@ -39,7 +39,7 @@ struct run_speculation_step {
     bool guessed;
     bool neutral; /* neither clipped nor skipped */
     bool far;     /* `neutral`, with less than half of the clipping limit */
-    bool steady;  /* no other call since the previous step */
+    bool steady;  /* followed another step directly, and saved nothing */
     double seconds;
 };
 

@@ -165,7 +165,7 @@ static int drive_update(struct run_rank *rank, const struct plan_tape *tape, uin
 {
     int rc = run_executor_drive_to(rank->executor, number, PLAN_Q_UPDATE,
                                    tape->queue_count[PLAN_Q_UPDATE]);
-    /* These terms must stay until the GPU has the updates inside backward. */
+    /* The update's terms must stay until the GPU has the updates inside backward. */
     const bool on_card = plan_layout_of(rank->plan)->tile_sums_card != PLAN_NONE;
     if (rc != 0 || !on_card) {
         return rc;
