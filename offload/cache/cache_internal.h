@@ -159,7 +159,7 @@ void slots_unstick(struct cache *cache, struct block *block);
 void slots_sort(struct cache *cache, struct block *block);
 /* Rebuilds the heap after many positions have changed. */
 void slots_rebuild(struct cache *cache);
-/* Makes room for another block, so that slots_sort cannot fail. */
+/* Makes room in the heap for another block, so that slots_sort cannot fail. */
 int slots_reserve(struct cache *cache);
 
 /* The distance of a block's next use, to compare with other blocks. */

@@ -118,7 +118,7 @@ void transfers_repaired(struct transfers *transfers, struct aio_queue *queue,
     transfers->broken = false;
     transfers->queue = queue;
     transfers->lost = transfers->lost || result->code == -ETIMEDOUT;
-    if (queue == NULL) { /* all transfers in the ring fail with this error */
+    if (queue == NULL) { /* all transfers in the ring fail with `failure` */
         if (transfers->failure.code == -EAGAIN) {
             transfers->failure.code = -EIO; /* callers take -EAGAIN for a full ring */
         }

@@ -1,4 +1,4 @@
-/* base.h: opens and measures the file beside the first store that keeps the quantised base
+/* base.h: opens and measures the file that keeps the quantised base beside the first store
  * (model/kept.h). Runs on the caller's thread. */
 #ifndef OFFLOAD_RUN_BASE_H
 #define OFFLOAD_RUN_BASE_H

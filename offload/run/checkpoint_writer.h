@@ -13,7 +13,7 @@ struct run_checkpoint_lane;
 struct run_checkpoint_writer;
 
 int run_checkpoint_writer_create(uint32_t ranks, struct run_checkpoint_writer **out);
-/* Removes an unfinished checkpoint. All lanes must already be destroyed. Accepts NULL. */
+/* Drops an unfinished checkpoint. All lanes must already be destroyed. Accepts NULL. */
 void run_checkpoint_writer_destroy(struct run_checkpoint_writer *writer);
 
 /* ---- the engine's thread ---- */

@@ -1,5 +1,5 @@
-/* chunks.h: moves chunks of weights and states through slots of the host while no tape runs. Called
- * by the thread of the rank. */
+/* chunks.h: moves chunks of weights and states through slots of the host while no tape runs. One
+ * thread at a time calls. */
 #ifndef OFFLOAD_RUN_CHUNKS_H
 #define OFFLOAD_RUN_CHUNKS_H
 

@@ -47,7 +47,7 @@ static int write_weights(void *context, uint64_t first, uint64_t count, const vo
 }
 
 /* Returns the number of ranks that write a block: all, if each holds a part; 1, if all hold the
- * same; or 0. */
+ * same; 0, if checkpoints do not contain the block. */
 static uint32_t writers_of(const struct run_engine *engine, uint32_t block)
 {
     const struct blocks *blocks = engine->given.model->flat;

@@ -1,5 +1,5 @@
 /* executor.h: runs tapes. Each lane (a queue of the tape) takes its commands in tape order; a
- * command waits for the commands that its edges name. Only the rank's thread calls. Lanes work on
+ * command waits for the commands that its edges name. One thread at a time calls. Lanes work on
  * other threads and ring the shared bell. After create the executor allocates nothing. At most two
  * tapes are under way. */
 #ifndef OFFLOAD_RUN_EXECUTOR_H
@@ -24,7 +24,7 @@ struct run_executor_options {
     struct run_lane lanes[PLAN_Q_COUNT]; /* `submit` is NULL for queues without commands */
     struct core_bell *bell;              /* borrowed: every lane's bell */
     uint32_t commands_max;               /* of the longest tape */
-    /* Time without progress before -ETIMEDOUT, with a message that names a queue; 0: no limit. */
+    /* Time without progress before -ETIMEDOUT; 0: no limit. */
     int64_t stall_limit_ns;
     /* Waits sleep at once instead of spinning, to leave processors to the application and the
      * update. */
@@ -33,8 +33,8 @@ struct run_executor_options {
     /* borrowed: grows while commands start or end; may be NULL */
     _Atomic uint64_t *pulse;
 
-    /* Called on the rank's thread when a command is found done: the commands of one queue in order,
-     * those of different queues in any order. `tape` is the tape's number. `begin_ns` is the
+    /* Called by the driving thread when a command is found done: the commands of one queue in
+     * order, those of different queues in any order. `tape` is the tape's number. `begin_ns` is the
      * latest of the command's submission, the end of the previous command on its queue, and the
      * ends of the commands that its edges name; `end_ns` is when the executor found it done, by
      * core_clock_now_ns(). NULL: no times are kept. */

@@ -1,6 +1,6 @@
 /* inputs.h: what compute reads besides parameters and activations (tokens, labels, the loss's
  * scale, RoPE's tables), and the losses that it writes, in the device's memory. A step's inputs are
- * first written into a copy on the host. Called by the rank's thread. */
+ * first written into a copy on the host. One thread at a time calls. */
 #ifndef OFFLOAD_RUN_INPUTS_H
 #define OFFLOAD_RUN_INPUTS_H
 
@@ -58,7 +58,7 @@ uint64_t run_inputs_bytes(const struct model *model, const struct run_options *o
 int run_inputs_init(struct run_inputs *inputs, const struct model *model,
                     const struct run_options *options, struct dev_device *device,
                     struct dev_queue *queue);
-/* From now on, a command gets only the embedding rows that its micro-batches use. */
+/* From now on, commands load only the embedding rows that their micro-batches use. */
 int run_inputs_use_rows(struct run_inputs *inputs);
 /* Accepts a zeroed struct. */
 void run_inputs_fini(struct run_inputs *inputs);

@@ -1,5 +1,6 @@
-/* lane_compute.h: the lane of forward, backward, and updates of chunks that stay on a GPU. Turns a
- * command into steps on the device's compute queue. The rank's thread submits. */
+/* lane_compute.h: the lane of forward, backward, expansion of weights, and updates of chunks that
+ * stay on a GPU. Turns a command into steps on the device's compute queue. The rank's thread
+ * submits. */
 #ifndef OFFLOAD_RUN_LANE_COMPUTE_H
 #define OFFLOAD_RUN_LANE_COMPUTE_H
 

@@ -27,7 +27,7 @@ struct run_update_options {
     const struct run_lent *lent;   /* NULL: weights and gradients are in the plan's buffers */
     const struct run_place *place; /* NULL: nothing is placed */
     struct core_bell *bell;
-    /* With `lent`: called on the queue's thread when a block's chunks are updated. */
+    /* With `lent`: called on the queue's thread when all chunks of a block are updated. */
     void (*updated)(void *user, uint32_t block);
     /* Sums the squares over all processes, from this process's tiles; NULL: no other process. */
     int (*total)(void *user, const double *tiles, double *squares);

@@ -34,7 +34,7 @@ struct run_lent {
     /* Gradients are summed in fp32 in the plan's buffers; `gradient` only says whether there is
      * one. */
     bool sums;
-    /* Fails with -EFAULT if a gradient changed after it was submitted. */
+    /* The update fails with -EFAULT if a gradient changed after it was submitted. */
     bool checks;
 };
 

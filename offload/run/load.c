@@ -46,8 +46,8 @@ struct loading {
 
 /* ---- data that arrives ---- */
 
-/* Returns 1 if the store takes the chunk over in the checkpoint's files until its update, 0 if it
- * must be written, or an error. Frozen chunks would stay there for the whole run, and pages have no
+/* Returns 1 if the store leaves the chunk in the checkpoint's files until its update, 0 if it must
+ * be written, or an error. Frozen chunks would stay there for the whole run, and pages have no
  * checksums there, so both are written. */
 static int adopt_chunk(struct loading *load, const struct arrival *chunk)
 {
@@ -301,7 +301,7 @@ static int load_weights(struct loading *load, uint32_t block, struct run_slot *s
     return rc;
 }
 
-/* Reads the next bytes of `reader`, unless that is NULL. */
+/* Reads a part of a block: the next bytes of `reader`, unless that is NULL. */
 static int read_part(struct loading *load, uint32_t block, struct model_stored_reader *reader,
                      struct plan_span part, char *to)
 {
@@ -540,7 +540,7 @@ static int load_block(struct loading *load, uint32_t block)
         return load_stored(load, block);
     }
     if (weights == NULL && !rank->input->budgets.device_is_host) {
-        /* The host can access neither slots nor place. */
+        /* The block's slots are in GPU memory, so chunks pass through slots of the host. */
         for (uint32_t i = 0; rc == 0 && i < run_chunk_count(rank, block); i++) {
             const struct run_chunk chunk = run_chunk_at(rank, block, i);
             rc = load_chunk(load, &chunk);

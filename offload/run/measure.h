@@ -13,7 +13,7 @@ struct coll_peers;
 /* Returns the bytes for measuring: at most a quarter of the budgets, less for a small model. */
 uint64_t run_measure_spare(const struct run_shapes *shapes, const struct run_options *options);
 
-/* Returns the joint budget of HOST and DEVICE. */
+/* Returns the bytes that HOST and DEVICE may take together. */
 uint64_t run_measure_budget_bytes(const struct run_options *options);
 
 /* Returns the size of a file for measuring a drive: a power of two within limits. A file smaller

@@ -15,7 +15,7 @@
 /* ---- the blocks of the model ---- */
 
 /* A larger head or embedding is not run; its time follows from its flops. A layer above the budgets
- * is run over fewer rows. */
+ * is run over fewer tokens. */
 static const uint64_t block_bytes_max = UINT64_C(1) << 30;
 static const uint64_t less_bytes_max = UINT64_C(256) << 20;
 static const double enough_seconds = 1;

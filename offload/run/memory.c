@@ -78,8 +78,8 @@ static int add_part(struct parts *parts, uint64_t begin, uint32_t node)
     return 0;
 }
 
-/* Places memory without chunks on the GPU's node, or else on the nodes in turn, because all nodes
- * compute. */
+/* Places memory without chunks on the first node if a GPU computes, or else on the nodes in turn,
+ * because all nodes compute. */
 static int add_stripes(struct parts *parts, const struct plan_buffer *buffer)
 {
     enum { STRIPE_BYTES = 4 << 20 };

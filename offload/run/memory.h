@@ -10,7 +10,7 @@ struct core_team;
 struct dev_device;
 struct run_place;
 
-/* bytes of the device that align buffers to pages */
+/* spare bytes, so that the buffers in DEVICE begin at a page */
 enum { RUN_MEMORY_SPARE_BYTES = 4096 };
 
 struct run_memory {

@@ -1,6 +1,5 @@
-/* optimizer_device.c: weights and gradients on a device. The update works on copies in host memory,
- * which the application's stream makes. The application's thread calls, except
- * run_optimizer_device_wait. */
+/* optimizer_device.c: weights and gradients on a device. The update works on copies in host memory.
+ * The application's thread calls, except run_optimizer_device_wait. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -39,7 +39,7 @@ struct run_optimizer {
     uint64_t before;           /* the run's step is `before` + `steps` */
     struct core_queue *worker; /* owned: the thread that drives tapes */
 
-    /* Used by the application's thread. */
+    /* Written by the application's thread. */
     struct adam_group *groups; /* owned, [group_count]: the current settings */
     /* owned, [group_count]: settings that the worker reads for a step's updates */
     struct adam_group *step_groups;

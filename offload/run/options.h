@@ -81,8 +81,8 @@ struct run_options {
     uint64_t config_hash;   /* hash of the model's configuration, for checkpoints; 0: unknown */
     const char *io;         /* NULL: chosen by probing */
     int64_t io_limit_ns;    /* for one transfer of a drive; 0: the drive's default */
-    int64_t stall_limit_ns; /* longest time of a lane without progress; 0: half an hour per
-                             * micro-batch of a compute command */
+    int64_t stall_limit_ns; /* longest time of a lane without progress; 0: at least half an
+                             * hour per micro-batch of a compute command */
 
     bool guesses_given; /* `guesses` says which steps speculate; false: speculation.h does */
     uint64_t guesses;   /* bit n: step n + 1 speculates */

@@ -32,7 +32,7 @@ struct coll_peers;
 extern const struct run_place run_place_none;
 
 struct run_place_wish {
-    uint32_t rank, ranks; /* among the ranks on the same processors */
+    uint32_t rank, ranks; /* number of the rank, and count of ranks, on the same processors */
     unsigned threads;
     int card; /* the card's NUMA node, near which ranks are placed; -1: none */
     /* [drive_count]: each path's drive; NULL: unknown */

@@ -1,5 +1,6 @@
 /* rank.h: one rank: its device, memory, store, queues and executor. Loads weights, takes steps,
- * evaluates, and hands out weights and states. One thread calls; lanes have their own threads. */
+ * evaluates, and hands out weights and states. One thread at a time calls; lanes have their own
+ * threads. */
 #ifndef OFFLOAD_RUN_RANK_H
 #define OFFLOAD_RUN_RANK_H
 
@@ -28,8 +29,8 @@ struct run_application {
     uint32_t commands_max;
     /* Called on the update's thread when a block's weights were updated. */
     void (*updated)(void *user, uint32_t block);
-    /* Sums the squares over all processes, from this process's tiles; NULL: no other process. On
-     * the update's thread. */
+    /* Called on the update's thread: sums the squares over all processes, from this process's
+     * tiles. NULL: no other process. */
     int (*total)(void *user, const double *tiles, double *squares);
     void *user;
 };

@@ -1,6 +1,7 @@
 /* rates_file.h: the rates of a machine's parts as numbers, as one JSON file, and in a cache with a
  * small JSON file per part. A cached file is valid only for its key and for some weeks
- * (core/json/cache.h); a damaged one is measured again. Runs on the caller's thread. */
+ * (core/json/cache.h); the rates of a damaged one are measured again. Runs on the caller's
+ * thread. */
 #ifndef OFFLOAD_RUN_RATES_FILE_H
 #define OFFLOAD_RUN_RATES_FILE_H
 

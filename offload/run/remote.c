@@ -340,7 +340,7 @@ static int measure_once(struct coll_peers *peers, const struct run_remote_measur
 int run_remote_measure(struct coll_peers *peers, struct run_remote_measure *with,
                        struct plan_rates *out)
 {
-    /* Arrays of the second measurement are as large as what moves in `seconds`. */
+    /* Arrays of the second measurement are at most as large as what moves in `seconds`. */
     static const uint64_t bytes_first = UINT64_C(1) << 20;
     static const double seconds = 0.05;
     const uint64_t most = with->bytes;

@@ -121,8 +121,9 @@ static int describe_stored(struct run_shapes *shapes, const struct run_options *
     return rc;
 }
 
-/* Returns the block whose array is loaded by sections for this block: the largest frozen one that
- * no block needs whole, else this block; PLAN_NONE for the embedding. */
+/* Returns the block whose array is loaded by sections for this block: of itself and the blocks that
+ * lend to it, the largest frozen one that need not be loaded whole, else itself; PLAN_NONE for the
+ * embedding. */
 static uint32_t find_source(const struct run_shapes *shapes, unsigned index)
 {
     const struct plan_block_shape *shape = &shapes->blocks[index];

@@ -1,5 +1,5 @@
 /* step.c: runs one tape after another: which tape follows, with which settings, and which results
- * are read. Runs on the rank's thread. */
+ * are read. One thread at a time calls. */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
