@@ -99,7 +99,7 @@ struct cache {
     bool starved;
     uint64_t stuck_count;
     struct core_err unclean; /* why the last stuck block could not be written */
-    struct block **heap;     /* owned, [heap_room]: evictable blocks, least useful first */
+    struct block **heap;     /* owned, [heap_room]: evictable blocks; [0] is evicted first */
     size_t heap_count, heap_room;
 
     struct aio_store *store; /* owned; NULL: none */

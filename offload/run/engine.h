@@ -23,7 +23,7 @@ struct run_engine_options {
     struct model_files *files;
     const char *checkpoint; /* folder to begin from; NULL: the model's files */
     bool *damaged;          /* set to true if the checkpoint cannot be loaded; may be NULL */
-    const char *trace;      /* for a timeline of a few steps; NULL: none */
+    const char *trace;      /* file for a timeline of a few steps; NULL: none */
     /* borrowed: the processes of the ranks; NULL: ranks are threads */
     struct coll_peers *peers;
     bool local; /* machines keep their ranks' parts of checkpoints */

@@ -64,7 +64,7 @@ struct run_engine {
     uint64_t steps;
     struct run_engine_job job;
     _Alignas(16) unsigned char arguments[RUN_ENGINE_ARGUMENT_BYTES];
-    bool called; /* the other processes have an engine */
+    bool called; /* the other processes were called to create an engine */
     bool lost;   /* a rank did not return and may still use this struct */
     struct run_engine *next_lost;
     struct run_checkpoint_writer *writer; /* owned; NULL: updates write no checkpoints */

@@ -22,7 +22,7 @@ struct run_memory {
     bool separate; /* `at` owns an allocation for each buffer in DEVICE */
     uint64_t device_bytes;
     struct core_region host; /* owned */
-    bool registered;         /* the host's region is pinned */
+    bool registered;         /* the host's region is registered with the device */
     /* owned, [plan's buffers]; NULL in STORE. A buffer with a twin has the current generation, the
      * twin the other one. */
     char **at;

@@ -94,7 +94,7 @@ int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token);
 #define RUN_OPTIMIZER_ALL SIZE_MAX
 
 /* Waits for a parameter's update in the last closed step; RUN_OPTIMIZER_ALL: for all updates. Then
- * queues copies of the weights to the device, if there is one, except for parameters that have a
+ * queues copies of new weights to the device, if there is one, except for parameters that have a
  * last gradient of the next step. */
 int run_optimizer_wait_weights(struct run_optimizer *optimizer, size_t parameter);
 /* Returns the token of the last closed step. */

@@ -22,7 +22,7 @@ struct run_rank;
 struct run_application {
     const struct blocks *blocks;
     const struct run_lent *lent;
-    /* settings of the groups of the blocks' runs; replaced in each step */
+    /* settings, one group per parameter; each step replaces them */
     const struct adam_group *groups;
     uint32_t group_count;
     /* commands of the longest tape; the application makes the tapes */
@@ -47,7 +47,7 @@ struct run_rank_options {
     /* the processes of all ranks; NULL: only this process */
     struct coll_peers *peers;
     uint64_t run;      /* distinguishes runs */
-    const char *trace; /* for a timeline of a few steps; NULL: none */
+    const char *trace; /* file for a timeline of a few steps; NULL: none */
     /* Called repeatedly by create and load; a result other than 0 ends them with that error. May be
      * NULL. */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);

@@ -10,7 +10,7 @@
 
 enum { RATES_MAX = 7 };
 
-/* Which plans use a part. */
+/* which machines have a part */
 enum owner { ANY, CARD, NO_CARD, RANKS, STORE };
 
 struct part {

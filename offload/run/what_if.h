@@ -4,7 +4,7 @@
 
 #include "offload/run/prepare.h"
 
-/* Returns the name of part `index`, from 0, of those that this plan uses; NULL after the last
+/* Returns the name of part `index`, from 0, of the machine that is planned for; NULL after the last
  * one. */
 const char *run_what_if_part(const struct run_prepared *prepared, unsigned index);
 
