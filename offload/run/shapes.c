@@ -13,8 +13,8 @@
 
 /* Most bytes of weights in one product of the head for one token. */
 enum { ONE_TILE_BYTES = 8 << 20 };
-/* Logits may use 1 / LOGITS_PART of a GPU's memory. If the logits of a micro-batch fit, they are
- * computed once, not twice. */
+/* Logits may use 1 / LOGITS_PART of a GPU's memory. With enough memory they are computed once, not
+ * twice (kern_loss_arguments). */
 enum { LOGITS_PART = 10 };
 
 _Static_assert(BLOCKS_ALIGN_ELEMENTS % CORE_UPDATE_Q8_BLOCK == 0,
