@@ -1,7 +1,7 @@
 /* transfer.h: reads and writes whole extents on a queue of the store, with a result for each
  * transfer. A queue of aio ends with its first error and does not say which request failed, so the
- * queue is opened again; if several transfers were in flight, they are repeated one by one. The
- * owner's lock is held, except in transfers_repair. */
+ * queue is opened again; if several transfers were in flight, they are repeated one by one. One
+ * thread at a time calls, but transfers may be pushed and retired during transfers_repair. */
 #ifndef OFFLOAD_CACHE_TRANSFER_H
 #define OFFLOAD_CACHE_TRANSFER_H
 

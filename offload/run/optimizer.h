@@ -50,8 +50,8 @@ struct run_optimizer_options {
     uint32_t world;
     uint32_t rank;
     /* Replaces `values` by their sums over all processes: once per step, on the update's thread.
-     * With NULL the norm is that of this process's gradients, and clip and may_skip are refused for
-     * several processes. */
+     * With NULL the norm is that of this process's share of gradients, and clip and may_skip are
+     * refused for several processes. */
     int (*sum)(void *user, double *values, size_t count);
     void *sum_user;
     /* The device of weights and gradients ("cuda:0"); NULL: host memory. Work that writes the
