@@ -36,8 +36,8 @@ struct model_lora_options {
     bool rslora; /* the scale is alpha / sqrt(rank), not alpha / rank */
     bool dora;
     double dropout; /* rate for the adapters' inputs: 0 to MODEL_LORA_DROPOUT_MAX */
-    /* Modules that get adapters: names of linear layers, or ends of their paths from a dot on.
-     * NULL: every linear layer except the head. */
+    /* Modules that get adapters: paths of linear layers, or last parts of paths ("q_proj"). NULL:
+     * every linear layer except the head. */
     const char *const *targets;
     size_t target_count;
     /* Modules that are trained whole, named as in `targets`. */
@@ -61,12 +61,13 @@ struct model_lora model_lora_of(const struct model_lora_options *options);
 /* Returns alpha / rank, or alpha / sqrt(rank) with rsLoRA. */
 double model_lora_scale(double alpha, int64_t rank, bool rslora);
 
-/* Returns the seed of dropout in a step, counted from 0. Never returns 0. */
+/* Returns the seed of dropout in training step `step`. Never returns 0. */
 uint64_t model_lora_step_seed(const struct model_lora *lora, uint64_t step);
 
 /* Returns the length of a tensor's module path: of "a.q_proj" in "a.q_proj.weight". */
 size_t model_module_length(const char *tensor);
-/* Returns whether `name` is a tensor's module path, or its end from a dot on. */
+/* Returns whether `name` is the path of the tensor's module, or the last part of that path
+ * ("q_proj"). */
 bool model_module_matches(const char *tensor, const char *name);
 /* Writes PEFT's name for an adapter of the tensor's module. */
 void model_adapter_name(const char *tensor, enum model_adapter adapter, char *out, size_t bytes);
@@ -76,7 +77,7 @@ void model_adapter_name(const char *tensor, enum model_adapter adapter, char *ou
 void model_adapter_base_name(const char *name, char *out, size_t bytes);
 
 /* Writes initial values [begin, begin + count) of A or B as fp32: B is zero; A is uniform in
- * +-1/sqrt(cols), as in PEFT. A value depends only on seed, name, cols and position. */
+ * +-1/sqrt(cols), as in PEFT. Values of A depend only on seed, name, cols and position. */
 void model_adapter_fill(enum model_adapter adapter, const char *name, int64_t cols, uint64_t seed,
                         uint64_t begin, uint64_t count, float *out);
 

@@ -140,7 +140,7 @@ static void write_saved(struct core_json_write *write, const struct model *model
     }
 }
 
-/* PEFT calls layers that the files hold transposed Conv1D (fan_in_fan_out). */
+/* To PEFT, layers whose weights are transposed in the files are Conv1D (fan_in_fan_out). */
 static bool is_transposed(const struct model *model)
 {
     for (unsigned b = 0; b < model->block_count; b++) {

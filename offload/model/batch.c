@@ -82,7 +82,7 @@ int64_t model_batch_shift(const struct model_batch *batch, int32_t *out)
 
 /* ---- pairs ---- */
 
-/* Returns -100 if the next token is not a target. */
+/* Returns the label of the next token; -100 at the end of the row. */
 static int32_t target_after(const struct model_batch *batch, int64_t row, int64_t at)
 {
     const int32_t *labels = batch->labels != NULL ? batch->labels : batch->ids;

@@ -11,16 +11,16 @@ struct model_batch {
     int64_t rows;
     int64_t length;
     const int32_t *ids;
-    const int32_t *labels;    /* unshifted: labels[t] is the token at t, or -100; NULL: the ids */
+    /* not shifted: labels[t] is the target of the token before t, or -100; NULL: the ids */
+    const int32_t *labels;
     const int32_t *positions; /* NULL: 0, 1, 2 ... in each row */
-    /* starts[t]: index, in the row of token t, of its document's first token; NULL: a row is one
+    /* starts[t]: index in the row where the document of token t begins; NULL: a row is one
      * document */
     const int32_t *starts;
 };
 
-/* Checks that rows are not too long, ids and labels are in the vocabulary, positions below
- * config->length_max, and documents in order. Returns -EINVAL; for a token, the message names row
- * and index. */
+/* Checks ids, labels, positions and documents, and without positions the length of rows. A message
+ * about a token names its row and index. */
 int model_batch_check(const struct model_batch *batch, const struct model_config *config);
 
 /* Writes to out[rows * length] each token's target: the label of the next token in its row and
@@ -50,9 +50,9 @@ struct model_pair_rows {
     int32_t *gaps;
 };
 
-/* Combines a batch's pairs, at most out->pairs, and pads the rest of `out`. Returns the number of
- * pairs with targets in both rows, which the loss counts; -EINVAL with a message if a pair is too
- * long. */
+/* Combines the batch's pairs, of which there are at most out->pairs, and pads the rest of `out`.
+ * Returns the number of pairs with targets in both rows, which the loss counts, or -errno. Refuses
+ * a pair that is too long. */
 int64_t model_batch_put_pairs(const struct model_batch *batch, const struct model_pair_rows *out);
 
 #endif

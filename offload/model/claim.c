@@ -90,7 +90,7 @@ static int make_ours(const char *folder, const struct model_claim *claim)
     return rc;
 }
 
-/* Returns 1 if a killed run left complete files. */
+/* Returns 1 after moving complete files of a stopped run to `folder`. */
 static int publish_left(const char *folder, const struct model_claim *claim)
 {
     char *name;

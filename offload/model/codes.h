@@ -22,12 +22,11 @@ struct model_codes {
     int64_t rows, cols;
 };
 
-/* Checks types and shapes of the tensors. Returns -EINVAL with a message that names file and
- * tensor. */
+/* Checks that the tensors exist, have the expected types and sizes, and a supported form. */
 int model_codes_check(const struct model_codes *codes);
 /* Reads codes from byte `begin` on. */
 int model_codes_read(const struct model_codes *codes, uint64_t begin, uint64_t bytes, uint8_t *to);
-/* Writes the scales in the form of kernels/quant.h. Returns -EINVAL if a scale is not finite. */
+/* Writes the scales in the form of kernels/quant.h. Refuses scales that are not finite. */
 int model_codes_read_scales(const struct model_codes *codes, uint8_t *to);
 
 /* Returns whether a tensor belongs to another tensor's codes, as scales do; if so, writes the name

@@ -1,5 +1,5 @@
-/* config.h: what config.json says that changes results, with the family's defaults. Plain data,
- * constant once filled. */
+/* config.h: what tide uses of config.json, with the family's defaults. Plain data, constant once
+ * filled. */
 #ifndef OFFLOAD_MODEL_CONFIG_H
 #define OFFLOAD_MODEL_CONFIG_H
 
@@ -25,8 +25,9 @@ struct model_config {
     int64_t inner;
     int64_t positions;  /* max_position_embeddings; rows of a learned table */
     int64_t length_max; /* tokens of the longest row: positions, extended by RoPE scaling */
-    int64_t padding_id; /* token whose row gets no gradient from inputs; -1: none */
-    double eps;         /* the same for all norms */
+    /* token whose row of the token table gets no gradient from inputs; -1: none */
+    int64_t padding_id;
+    double eps; /* the same for all norms */
     enum kern_act_kind act;
     bool tied; /* the head's weight is the token table */
     bool qkv_bias;
@@ -39,7 +40,8 @@ struct model_config {
     struct kern_rope_config rope; /* only for families with rotary embeddings */
     enum model_dtype dtype;       /* type named by config.json; MODEL_OTHER: not given */
     enum kern_quant quant;        /* storage of linear layers in files; NONE: 16 or 32 bits */
-    /* [layer]: bits (model_linear.bit) of linears with 16 or 32 bits although `quant` is set */
+    /* [layer]: bits (model_linear.bit) of linear layers that have 16 or 32 bits although `quant` is
+     * set */
     uint64_t whole[MODEL_LAYERS_MAX];
     /* "attention_dropout 0.1": dropout rates above 0 of config.json or transformers' defaults;
      * never applied */

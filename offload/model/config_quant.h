@@ -5,8 +5,8 @@
 struct core_json;
 struct model_config;
 
-/* Reads `quantization_config` into config->quant and config->whole; family and sizes must be set.
- * Returns -EINVAL with a message that names an unsupported method or key. */
+/* Reads `quantization_config` into config->quant and config->whole; family and sizes must be
+ * set. */
 int model_config_read_quant(const struct core_json *doc, struct model_config *config);
 
 #endif

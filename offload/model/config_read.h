@@ -6,11 +6,10 @@
 
 struct core_json;
 
-/* Fills `out` from FOLDER/config.json. Returns -ENOENT or -EINVAL with a message that names file
- * and key. If a tied model has a head of its own in its files, `out` is not tied, with a log
- * line. */
+/* Fills `out` from FOLDER/config.json. If the files of a tied model have a head that differs from
+ * the token table, `out` is not tied, and a log line says so. */
 int model_config_load(const char *folder, struct model_config *out);
-/* Fills `out` from a document, without the weights' files. */
+/* Fills `out` from a document, without reading the files of weights. */
 int model_config_parse(const struct core_json *doc, struct model_config *out);
 
 #endif

@@ -13,7 +13,7 @@
 
 enum { DICTIONARIES = 2 };
 
-/* If a file has both, transformers uses the first one. */
+/* If a file has both, they must agree. */
 static const char *const dictionary_keys[DICTIONARIES] = {"rope_scaling", "rope_parameters"};
 
 /* *out is NULL if the dictionary is absent or empty. */
@@ -247,7 +247,7 @@ static bool is_same(const struct kern_rope_config *a, const struct kern_rope_con
            a->mscale_all_dim == b->mscale_all_dim && a->exact_range == b->exact_range;
 }
 
-/* Returns the length before scaling times the factor, and at least max_positions. */
+/* Returns the length before scaling times the factor, but at least max_positions. */
 static int64_t scaled_positions(const struct kern_rope_config *rope)
 {
     const bool has_original = rope->kind == KERN_ROPE_YARN || rope->kind == KERN_ROPE_LLAMA3;

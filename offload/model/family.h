@@ -75,7 +75,7 @@ enum model_role {
     MODEL_HEAD,
 };
 
-/* When a row exists. */
+/* When a model has a parameter. */
 enum model_condition {
     MODEL_ALWAYS = 0,
     MODEL_WHEN_QKV_BIAS,
@@ -200,8 +200,8 @@ void model_part_name(const char *pattern, int64_t layer, char *out, size_t bytes
 /* Returns a part's bit in config->whole[layer]; `row` is one of family->layer.params. */
 uint64_t model_part_bit(const struct model_family *family, const struct model_param_row *row,
                         unsigned part);
-/* Iterates over the tensors of linear layers, from a zeroed struct on. model_linear_next returns
- * false at the end. */
+/* Iterates over the weights of linear layers other than the head, from a zeroed struct on.
+ * model_linear_next returns false at the end. */
 struct model_linear {
     char name[BLOCKS_NAME_BYTES_MAX + 1];
     int64_t layer;

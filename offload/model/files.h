@@ -18,8 +18,7 @@ struct model_files;
 struct model_kept;
 struct model_peft;
 
-/* Opens the folder's tensors. Returns -ENOENT or -EINVAL with a message that names file, key and
- * tensor. */
+/* Opens the folder's tensors. */
 int model_files_open(const char *folder, struct model_files **out);
 void model_files_close(struct model_files *files);
 
@@ -53,21 +52,21 @@ struct model_files_base {
 void model_files_set_base(struct model_files *files, const struct model_files_base *base);
 struct model_files_base model_files_base_of(const struct model_files *files);
 
-/* Sets the file in which an earlier run kept the base (kept.h), or NULL; borrowed. */
+/* Sets the kept base (kept.h), or NULL; borrowed. */
 void model_files_set_kept(struct model_files *files, struct model_kept *kept);
 struct model_kept *model_files_kept(const struct model_files *files);
 
-/* Checks that the folder has the model's parameters, in their shapes and readable types. Returns
- * -EINVAL with a message that names the first wrong parameter. A log line names tensors that are
- * not read. Adapters may be missing. */
+/* Checks that the folder has the model's parameters, in their shapes and readable types. The
+ * message names the first tensor that is missing or wrong. Adapters may be missing. A log line
+ * names some of the tensors that are not part of the model. */
 int model_files_check(const struct model_files *files, const struct model *model);
 
-/* Hashes names, types, sizes and a few bytes of some hundred tensors, for processes that compare
- * their weights. */
+/* Hashes names, types, sizes and a few bytes of some tensors, for processes that compare their
+ * weights. */
 int model_files_sample(const struct model_files *files, uint64_t *out);
 
 /* Returns whether a tied model's files have a head that differs from its token table; transformers
- * then keeps both. Returns false if either cannot be read, which opening and checking report. */
+ * then keeps both. Returns false after an error. */
 bool model_files_have_own_head(const char *folder, const struct model_family *family);
 
 /* Checksums of the frozen tensors' bytes in files. Threads may read in any order, but each element
@@ -83,8 +82,8 @@ void model_sums_add(struct model_sums *sums, size_t index, uint64_t value);
 /* Adds to the checksum of a part of a frozen block's parameter. */
 void model_sums_add_part(struct model_sums *sums, const struct model_block *block, unsigned param,
                          unsigned part, uint64_t value);
-/* Returns a hash of names, shapes, types and bytes of the frozen tensors, after they were read. The
- * hash does not depend on the run's precision and layout. */
+/* Returns a hash of names, shapes, types and bytes of the frozen tensors; all must have been read.
+ * The hash does not depend on the run's precision and layout. */
 uint64_t model_sums_identity(const struct model_sums *sums, const struct model_files *files);
 
 /* Starts readahead of these elements for model_files_read. */

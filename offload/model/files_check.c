@@ -12,7 +12,7 @@
 
 enum { NAMED_MAX = 8 };
 
-/* Old GPTQ and AWQ folders, which have codes instead, name no method in config.json. */
+/* Old GPTQ and AWQ folders, which have codes in place of weights, name no method in config.json. */
 static int refuse_missing(const struct model_files *files, const struct model_part *part)
 {
     static const char weight[] = ".weight";

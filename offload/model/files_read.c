@@ -19,13 +19,13 @@
 /* ---- checksums ---- */
 
 struct part_sum {
-    _Atomic uint64_t value; /* relaxed: read after all reads have ended */
+    _Atomic uint64_t value; /* relaxed: used after the last addition */
 };
 
 struct model_sums {
     const struct model *model; /* borrowed */
     size_t count;
-    size_t *first; /* owned, [blocks]: a block's first sum */
+    size_t *first; /* owned, [blocks]: index of a block's first sum */
     /* owned, [count]: MODEL_PARTS_MAX per parameter of a frozen block */
     struct part_sum *list;
 };
@@ -165,7 +165,7 @@ static uint64_t hash_element(uint64_t bits, uint64_t at)
 }
 
 /* For a tensor that is transposed in the file: adds the hashes of the piece's elements in columns
- * `first` to `first` + `count` of the part. */
+ * [first, first + count) of the part. */
 static void sum_columns(struct tensor_read *piece, const char *from, int64_t first, int64_t count)
 {
     const size_t bytes = model_dtype_bytes(piece->tensor->dtype);
@@ -436,7 +436,7 @@ static int copy_stored(const struct range *range, const char *name, struct norme
     return rc == 0 ? model_codes_read_scales(&codes, normed->stored + normed->layout.scales) : rc;
 }
 
-/* Returns false if the kept base does not have the tensor. */
+/* Returns false if the tensor cannot be read from a kept base. */
 static bool read_stored(const struct range *range, const char *name, struct normed *normed)
 {
     struct model_kept *kept = model_files_kept(range->files);
@@ -613,7 +613,8 @@ static int read_range(const struct range *range, enum model_dtype type, char *to
 
 enum { RUN_ELEMENTS = 2 << 20 };
 
-/* Transposed parameters are not divided, because their strips cover all rows. */
+/* Returns where a run of elements from `at` on ends. Runs do not divide transposed parameters,
+ * because their strips cover all rows. */
 static uint64_t run_end(const struct model_block *block, uint64_t at, uint64_t most)
 {
     const uint64_t far = at + RUN_ELEMENTS - at % BLOCKS_ALIGN_ELEMENTS;

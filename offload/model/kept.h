@@ -2,8 +2,8 @@
  * stored form (stored.h) of quantised blocks, and the other frozen blocks as compute reads them. A
  * file is valid for one state of a model folder, one set of frozen tensors, one storage and one
  * type of weights. The run that makes the base writes the file under a temporary name and renames
- * it once durable. Later, ranks or their stores (store.h) read the parts that they need. The thread
- * that opens a file also writes and closes it; any threads read. */
+ * it once durable. Later runs read the parts that they need, directly or through a store (store.h).
+ * The thread that opens a file also writes and closes it; any threads read. */
 #ifndef OFFLOAD_MODEL_KEPT_H
 #define OFFLOAD_MODEL_KEPT_H
 
@@ -43,18 +43,18 @@ void model_kept_close(struct model_kept *kept);
 
 /* Returns whether an earlier run's file is read. */
 bool model_kept_is_read(const struct model_kept *kept);
-/* Returns whether a block can be read: not during writing, nor after damage was found. Accepts
- * NULL. */
+/* Returns whether a block can be read from an earlier run's file in which no damage was found.
+ * Accepts NULL. */
 bool model_kept_has(const struct model_kept *kept, unsigned block);
 /* Returns the identity (model_sums_identity) of the base that is read. */
 uint64_t model_kept_identity(const struct model_kept *kept);
 /* Reads and verifies bytes of a block's weights in the run's form; bytes after the block's end are
- * zero. `team` may be NULL. After an error other than -ENOMEM, the file is removed, with a log
- * line, and no block can be read any more. */
+ * zero. `team` may be NULL. An error other than -ENOMEM removes the file, with a log line;
+ * model_kept_has() is then false. */
 int model_kept_read(struct model_kept *kept, unsigned block, uint64_t begin, uint64_t bytes,
                     void *to, struct core_team *team);
 /* Like model_kept_read(), for a tensor's stored form. Returns -ENOENT without a message if the file
- * does not have it. */
+ * does not have it, or was removed. */
 int model_kept_read_tensor(struct model_kept *kept, const char *name, void *to);
 /* Removes the file, for a caller that has read it (model_kept_place) and found damage. */
 void model_kept_drop(struct model_kept *kept);
@@ -78,8 +78,8 @@ int model_kept_direct_file(const struct model_kept *kept);
 
 /* Returns whether a file with this block is being written. Accepts NULL. */
 bool model_kept_wants(const struct model_kept *kept, unsigned block);
-/* Writes a block's next bytes; blocks follow each other in any order. After a failure, which is
- * logged, nothing more is written. */
+/* Writes a block's next bytes. Blocks may come in any order, each complete before the next. After a
+ * failure, which is logged, nothing more is written. */
 void model_kept_write(struct model_kept *kept, unsigned block, const void *from, uint64_t bytes);
 /* Makes the file durable and names it, if it is complete and the model's files are unchanged. */
 void model_kept_finish(struct model_kept *kept, uint64_t identity);
@@ -96,11 +96,10 @@ struct model_kept_look {
 
 /* Returns whether a file is named like a kept base, or begins like one. */
 bool model_kept_is(const char *path);
-/* Returns the number of kept bases in a directory, with half-written ones. */
+/* Returns the number of kept bases in a directory, including half-written ones. */
 unsigned model_kept_count(const char *directory);
-/* Reads and verifies a whole file. Returns -errno with a message: -EINVAL for a file of another
- * version, of another user, or that others can write to, -EBADMSG for a damaged one, and errors of
- * opening and reading. *out has what was read. */
+/* Reads and verifies a whole file. Refuses a file of another version or another user, or that
+ * others can write to. Even after an error, *out has what was read. */
 int model_kept_inspect(const char *path, struct model_kept_look *out);
 
 #endif

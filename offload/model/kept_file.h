@@ -1,6 +1,6 @@
 /* kept_file.h: the format of a kept base: a page with the header, the blocks, a table of their
- * places, and a table of their checksums. Little-endian; the header is written last. Any thread.
- * Only for kept.c and kept_*.c. */
+ * places, and a table of their checksums. Numbers are in the machine's byte order; the header is
+ * written last. Any thread. Only for kept.c and kept_*.c. */
 #ifndef OFFLOAD_MODEL_KEPT_FILE_H
 #define OFFLOAD_MODEL_KEPT_FILE_H
 
@@ -49,9 +49,8 @@ bool model_kept_is_name(const char *name);
 /* Returns whether the file begins with a kept base's magic number. */
 bool model_kept_is_begun(int fd);
 
-/* This function and the next two return -errno without a message: -EPERM if another user owns the
- * file or others can write to it, -EPROTO for another version, -EBADMSG for damage or another kind
- * of file, or a reading error. */
+/* This function and the next two set no message. -EPERM: another user owns the file, or others can
+ * write to it; -EPROTO: another version; -EBADMSG: damage, or another kind of file. */
 int model_kept_read_header(int fd, struct model_kept_header *out);
 /* `blocks` and `sums` have room for header->blocks and header->units entries. */
 int model_kept_read_tables(int fd, const struct model_kept_header *header,

@@ -1,4 +1,5 @@
-/* kept_internal.h: an open file of a kept base. Only for kept.c, kept_read.c and kept_write.c. */
+/* kept_internal.h: an open file of a kept base. Only for kept.c, kept_look.c, kept_read.c and
+ * kept_write.c. */
 #ifndef OFFLOAD_MODEL_KEPT_INTERNAL_H
 #define OFFLOAD_MODEL_KEPT_INTERNAL_H
 
@@ -11,7 +12,7 @@ enum { KEPT_NAME_BYTES = 64 }; /* for a file's name, even a half-written one's *
 struct core_lock;
 
 struct model_kept {
-    /* `model`, `stored` and `files` are borrowed until close; other pointers during
+    /* `model`, `stored` and `files` are borrowed until close; the other pointers during
      * model_kept_open. */
     struct model_kept_options options;
     struct model_kept_header header;

@@ -123,7 +123,7 @@ int model_kept_begin(struct model_kept *kept)
                  kept->options.directory, kept->options.room_bytes >> 20);
         return -ENOSPC;
     }
-    (void)unlinkat(kept->folder, name, 0); /* it is no longer valid */
+    (void)unlinkat(kept->folder, name, 0); /* a file of this name is not valid */
     kept->piece = aligned_alloc(KEPT_PAGE_BYTES, KEPT_PIECE_BYTES);
     kept->written = calloc(kept->header.blocks + 1, sizeof *kept->written);
     if (kept->piece == NULL || kept->written == NULL) {

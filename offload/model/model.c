@@ -251,7 +251,7 @@ static int list_adapters(struct model *model, const struct model_lora_options *l
     return rc;
 }
 
-/* `lora`: only modules of targeted tensors count. */
+/* With `lora`, only modules of targeted tensors count. */
 static bool names_module(const struct model *model, const struct model_lora_options *lora,
                          const char *module)
 {

@@ -1,10 +1,10 @@
 /* model.h: a model as a list of blocks, made from a config and its family's tables. Computing
  * blocks come first: the embedding, the layers, the head. A block's parameters are in one flat
  * array, each at a multiple of BLOCKS_ALIGN_ELEMENTS, with zero padding between them. A computing
- * block may borrow others, whose parameters it uses: a tied head borrows the embedding for its
- * token table. The frozen parameters of a partly frozen block are in a data block, which has no
- * program, so that the block's own array is all trained. Nothing here depends on the length of rows
- * or on placement. Immutable once created; any thread. */
+ * block may borrow others, whose parameters it uses: a tied head borrows the block with the token
+ * table. The frozen parameters of a partly frozen block are in a data block, which has no program,
+ * so that the block's own array is all trained. Nothing here depends on the length of rows or on
+ * placement. Immutable once created; any thread. */
 #ifndef OFFLOAD_MODEL_MODEL_H
 #define OFFLOAD_MODEL_MODEL_H
 
@@ -59,7 +59,7 @@ struct model_block {
     enum model_block_kind kind;
     int64_t layer;
     const struct model_block_table *table; /* static; NULL: a data block */
-    struct model_param *params;            /* owned; with those of borrowed blocks */
+    struct model_param *params;            /* owned; borrowed ones included */
     unsigned param_count;                  /* at most 255 */
     unsigned data;                         /* data block of a computing block; 0: none */
     uint64_t elements;                     /* elements of the flat array, with padding */
@@ -85,16 +85,16 @@ struct model {
 };
 
 struct model_options {
-    /* Parameters whose names match one of these shell patterns are frozen. -EINVAL if only some
-     * tensors of a parameter match. */
+    /* Tensors whose names match one of these shell patterns are frozen. Refused are a pattern
+     * without a match, and patterns that match only some tensors of a parameter. */
     const char *const *frozen; /* borrowed during create */
     size_t frozen_count;
     /* Tensors in untrained blocks of this list are frozen, too. Borrowed during create; NULL:
      * none. */
     const struct blocks *frozen_as;
     bool base_apart; /* checkpoints have no frozen blocks (blocks.h) */
-    /* Borrowed during create; NULL: no adapters. With adapters, other parameters are frozen
-     * except those of lora->saved; `frozen` and `frozen_as` have no effect, and `base_apart` is
+    /* Borrowed during create; NULL: no adapters. With adapters, all other parameters except those
+     * of lora->saved are frozen; `frozen` and `frozen_as` have no effect, and `base_apart` is
      * implied. */
     const struct model_lora_options *lora;
 };

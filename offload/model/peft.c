@@ -383,7 +383,7 @@ static int sort_tensors(struct model_peft *peft)
 
 /* ---- modules ---- */
 
-/* Lists modules that are saved whole, or if not `saved`, adapted. */
+/* Lists modules that are saved whole, or without `saved`, adapted ones. */
 static int list_modules(struct model_peft *peft, bool saved, size_t *count)
 {
     for (size_t i = 0; i < peft->count; i++) {

@@ -37,15 +37,14 @@ struct model_peft {
     size_t adapted, saved;
 };
 
-/* Returns -ENOENT or -EINVAL if a file is missing or truncated, adapters are not LoRA on linear
- * layers, or tensors do not fit together. The message names file and key or tensor. */
+/* Refuses adapters that are not LoRA on linear layers, and tensors that do not fit together. */
 int model_peft_open(const char *folder, struct model_peft **out);
 void model_peft_close(struct model_peft *peft); /* Accepts NULL */
 
-/* Sets the options, except the seed, to those of the folder, which must outlive them. */
+/* Sets the options, except the seed, to those of `peft`, which must outlive them. */
 void model_peft_options(const struct model_peft *peft, struct model_lora_options *out);
-/* Checks that folder and model have adapters and saved modules of the same tensors. Returns -EINVAL
- * with a message that names the first difference. */
+/* Checks that folder and model have adapters and saved modules of the same tensors. The message
+ * names the first difference. */
 int model_peft_check(const struct model_peft *peft, const struct model *model);
 
 /* Returns NULL if the folder has nothing for this tensor. */

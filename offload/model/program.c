@@ -152,7 +152,6 @@ static void finish(struct model_build *build, enum model_phase phase, struct mod
 
 /* ---- blocks ---- */
 
-/* Arrays that forward and backward use are kept. */
 static void build_through(struct model_build *build, struct model_program *program)
 {
     const struct model_block_table *table = build->block->table;
@@ -173,7 +172,6 @@ static void build_through(struct model_build *build, struct model_program *progr
     finish(build, MODEL_PHASE_BACKWARD, &program->backward);
 }
 
-/* The last row of a head is forward and backward in one. */
 static void build_head(struct model_build *build, enum model_loss what, struct model_steps *out)
 {
     const struct model_block_table *table = build->block->table;

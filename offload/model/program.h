@@ -1,8 +1,8 @@
 /* program.h: the launches of one block: its family's table of ops, downwards for forward and
  * upwards for backward, with sizes, strides and offsets for one shape of micro-batch, so that bytes
- * and operations are known before anything runs. Activations that backward reads are "kept";
- * temporaries share memory by lifetime. A program depends on its block and its struct model_shape,
- * not on placement. Immutable once created. */
+ * and operations are known before anything runs. Arrays that both forward and backward use are
+ * "kept"; temporaries share memory by lifetime. A program depends on its block and its struct
+ * model_shape, not on placement. Immutable once created. */
 #ifndef OFFLOAD_MODEL_PROGRAM_H
 #define OFFLOAD_MODEL_PROGRAM_H
 
@@ -35,8 +35,8 @@ void model_program_destroy(struct model_program *program);
  * recomputed. Does nothing if step->halved is 0. */
 void model_step_halve(const struct model_step *step, unsigned char *arguments);
 
-/* Returns the most scratch of these steps for a queue of `threads` on this kind of device. Pointers
- * of `grad` are only compared with NULL. */
+/* Returns the scratch that the largest of these steps needs on a queue of `threads` on this kind of
+ * device. Pointers of `grad` are only compared with NULL. */
 size_t model_steps_scratch_bytes(const struct model_steps *steps, const char *kind,
                                  unsigned threads, const struct kern_grad *grad);
 

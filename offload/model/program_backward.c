@@ -1,6 +1,6 @@
 /* program_backward.c: the backward steps of a row. The residual stream's gradient stays in
- * MODEL_BASE_GRAD, where norms add to it in place. The addends of a sum share one gradient: rows
- * further down are done. */
+ * MODEL_BASE_GRAD, where norms add to it in place. The addends of a sum share the sum's gradient,
+ * which rows further down no longer need. */
 #include <assert.h>
 #include <stddef.h>
 

@@ -41,14 +41,14 @@ struct model_build {
     int lse[MODEL_VALUE_COUNT];    /* log-sum-exp of the value's attention */
     int hidden[MODEL_VALUE_COUNT]; /* product of x and A of the value's adapter */
     int hidden_grad[MODEL_VALUE_COUNT];
-    /* DoRA: `whole` is multiplied by `factors`: the factors of adapted rows, then their 1 / norm,
-     * in fp32 */
+    /* DoRA: `whole` is the product before the factors; `factors` are the factors of adapted rows,
+     * then the 1 / norm of these rows, in fp32 */
     int whole[MODEL_VALUE_COUNT];
     int factors[MODEL_VALUE_COUNT];
     /* linear layer whose weight gradient waits until its input is recomputed */
     const struct model_op_row *waiting;
     int waiting_grad;        /* buffer of the gradient to multiply by that input */
-    bool failed;             /* out of memory; later calls do nothing */
+    bool failed;             /* out of memory; later calls add no steps */
     struct model_step spare; /* returned after a failure */
 };
 
@@ -137,8 +137,8 @@ void model_build_rope(struct model_build *build, const struct model_op_row *row,
 /* Returns attention's arguments without pointers. */
 struct kern_attention_arguments model_build_attention(const struct model_build *build,
                                                       const struct model_op_row *row);
-/* Returns the operations of q k^T and p v over the pairs that the causal mask and the window
- * allow. */
+/* Returns the operations of q k^T and p v over the pairs of tokens that the causal mask and the
+ * window allow. */
 double model_build_attention_flops(const struct model_build *build);
 /* Adds a model_grad: the struct kern_grad of the parameter, from row `row` on, at `field`. Does
  * nothing for an absent or frozen parameter. */

@@ -15,7 +15,7 @@ struct model_shape {
     /* rows of a micro-batch; with pairs, 2 per pair: see kern_loss_arguments */
     int64_t rows;
     int64_t length; /* tokens per row */
-    /* with pairs, tokens of each of the combined rows; else 0 */
+    /* with pairs, tokens of a row before two rows are combined (batch.h); else 0 */
     int64_t row_length;
     enum kern_type type; /* type of weights and activations */
     /* limit for the weights of one product; larger linears are computed by tiles; 0: none */
@@ -55,7 +55,8 @@ enum model_base {
     MODEL_BASE_COUNT,
 };
 
-/* The dropout seed of the step (a uint64_t; 0: no dropout) is at this byte of MODEL_BASE_SCALE. */
+/* The dropout seed of the training step (a uint64_t; 0: no dropout) is at this byte of
+ * MODEL_BASE_SCALE. */
 enum { MODEL_SCALE_SEED_AT = 8, MODEL_SCALE_BYTES = 16 };
 
 /* Returns a number, as a pointer (MODEL_BASE_STREAM), that distinguishes the random numbers of

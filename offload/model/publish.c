@@ -25,8 +25,8 @@ static const char *const keys[] = {"config.json", MODEL_ADAPTER_CONFIG, MODEL_MA
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
 /* NUL-terminated entries: LIST_HEAD and the inode of FOLDER (0: none); `new INODE SIZE TIME NAME`
- * for a file of the result; `old INODE SIZE TIME NAME` for a file to be replaced or removed (time
- * of any change). */
+ * for a file of the result; `old INODE SIZE TIME NAME` for a file to be replaced or removed, where
+ * TIME is its ctime. */
 struct list {
     char *text; /* owned */
     size_t bytes;
@@ -342,7 +342,7 @@ static int check_list(const char *path, const struct list *list)
     return 0;
 }
 
-/* Checks that the result's files are unchanged, in `path` or after their move in `into`. If all
+/* Checks that the result's files are unchanged, in `path`, or in `into` if they were moved. If all
  * were moved, later changes are not checked. *out: files still in `path`. */
 static int find_files(const char *path, int fd, const char *folder, int into,
                       const struct list *list, unsigned *out)
@@ -597,7 +597,7 @@ static int sync_parent(const char *folder)
     return rc;
 }
 
-/* Fails if another process has made FOLDER meanwhile. */
+/* Fails if another process has put files into FOLDER meanwhile. */
 static int rename_whole(const char *path, int fd, const char *folder)
 {
     if (rename(path, folder) != 0) {
@@ -680,7 +680,7 @@ int model_folder_publish(const char *path, int fd, const char *folder, bool repl
     return publish_into(path, fd, folder);
 }
 
-/* Moves the remaining files, or only removes the marks. */
+/* Moves the files that are still in `path`, and removes `path`. */
 static int publish_rest(const char *path, int fd, const char *folder, const struct list *list)
 {
     unsigned waiting = 0;

@@ -1,6 +1,6 @@
 /* publish.h: gives a finished FOLDER.partial its name. Files are renamed one by one into an
- * existing FOLDER, whose other files stay. A list in FOLDER.partial says that its files are
- * complete; after a kill, the next process continues with the list. */
+ * existing FOLDER. A list in FOLDER.partial says that its files are complete; after a kill, the
+ * next process continues with the list. */
 #ifndef OFFLOAD_MODEL_PUBLISH_H
 #define OFFLOAD_MODEL_PUBLISH_H
 
@@ -27,17 +27,15 @@ int model_folder_length(const char *folder);
 void model_folder_clear(const char *path);
 void model_folder_remove(const char *path);
 
-/* Returns 0 if the files in `path` can be moved into `folder` or `folder` does not exist,
- * -EISDIR if `folder` has a folder of a file's name, or another -errno, such as -EACCES. Changes
- * nothing. */
+/* Checks that the files in `path` can be moved into `folder`, if that exists. Changes nothing. */
 int model_publish_check(const char *path, const char *folder);
 
 /* Makes the folder `path`, open as `fd`, durable and names it `folder`. A FOLDER that is not empty
  * needs `replace` (-EEXIST without it); its files of equal names are replaced. If `path` has a
  * model or adapters, FOLDER also loses its other model files ("config.json", "model.safetensors",
  * "adapter_config.json", ...). The config.json (adapters: adapter_config.json; a checkpoint:
- * manifest.json) is missing until the other files are there, so FOLDER is never a mixture of old
- * and new. */
+ * manifest.json) is missing until the other files are there, so that programs do not load a mixture
+ * of old and new files. */
 int model_folder_publish(const char *path, int fd, const char *folder, bool replace);
 
 /* Writes the list of the result's files into `path`, for model_publish_resume. */
@@ -45,9 +43,9 @@ int model_publish_keep(const char *path, int fd, const char *folder);
 /* Returns whether the folder open as `fd` has a list. */
 bool model_publish_is_kept(int fd);
 
-/* Finishes what a killed process began. Returns 0 if there was nothing to do, 1 if the result was
+/* Finishes what a stopped process began. Returns 0 if there was nothing to do, 1 if the result was
  * published and `path` removed. Without changes, returns -EEXIST if newer files in `folder` would
- * be replaced, or -ENOENT if a file of the result is missing or changed. */
+ * be replaced, or -ENOENT if the result is incomplete because files are missing or changed. */
 int model_publish_resume(const char *path, int fd, const char *folder);
 
 #endif

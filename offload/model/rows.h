@@ -1,6 +1,6 @@
-/* rows.h: the rows of a frozen embedding that a micro-batch uses, as pages of its block, which are
- * read into a slot, ascending and once each. Ids become places in the slot, counted in strides; the
- * stride divides both a row and a page. Pure functions; any thread. */
+/* rows.h: the rows of a frozen embedding that a micro-batch uses. The pages with these rows are
+ * read into a slot, in ascending order and once each. Ids become places in the slot, counted in
+ * strides; the stride divides both a row and a page. Pure functions; any thread. */
 #ifndef OFFLOAD_MODEL_ROWS_H
 #define OFFLOAD_MODEL_ROWS_H
 

@@ -17,15 +17,15 @@ struct model_binding {
     unsigned param_count;         /* room in `weights` and `grads` */
 };
 
-/* Makes an empty binding for any block. Returns 0 or -ENOMEM. */
+/* Makes an empty binding for any block of the model. */
 int model_binding_init(struct model_binding *binding, const struct model *model);
 /* Accepts a zeroed struct. */
 void model_binding_fini(struct model_binding *binding);
 /* Sets all addresses to NULL. */
 void model_binding_clear(struct model_binding *binding);
 
-/* Points weights and gradients of parameters of block `owner` to flat arrays: `weights` of the
- * program's type, and `grad`'s arrays of equal layout (each may be NULL). Other parameters are
+/* Points weights and gradients of parameters of block `owner` to flat arrays: `weights` of type
+ * `type`, and the arrays of `grad`, of equal layout (each may be NULL). Other parameters are
  * unchanged. */
 void model_binding_set_flat(struct model_binding *binding, const struct model_block *block,
                             unsigned owner, enum kern_type type, const void *weights,
@@ -45,7 +45,7 @@ struct model_cursor {
 
 /* Submits steps from cursor->next on. Returns 0 if all are submitted; *out is reached when they are
  * done (unchanged if there were none). Returns -EAGAIN if the queue is full: call again with this
- * cursor. Otherwise returns an error of dev_queue_launch. */
+ * cursor. */
 int model_run(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,
               const struct model_binding *binding, struct model_cursor *cursor,
               struct core_fence *out);

@@ -24,7 +24,6 @@ struct model_tensor {
 
 struct model_safetensors;
 
-/* Returns 0, or -errno with a message that names file and error. */
 int model_safetensors_open(const char *path, struct model_safetensors **out);
 /* Returns whether the file begins with a header's length, and is long enough for it. */
 bool model_safetensors_is_possible(const char *path);
@@ -37,11 +36,10 @@ const struct model_tensor *model_safetensors_list(const struct model_safetensors
 /* Returns NULL if there is no tensor of this name. */
 const struct model_tensor *model_safetensors_find(const struct model_safetensors *file,
                                                   const char *name);
-/* Reads bytes [begin, begin + bytes) of the tensor. Returns 0, or -errno with a message that names
- * file and tensor. */
+/* Reads bytes [begin, begin + bytes) of the tensor. */
 int model_safetensors_read(const struct model_safetensors *file, const struct model_tensor *tensor,
                            uint64_t begin, void *to, size_t bytes);
-/* Starts readahead of bytes that are not in the page cache. Never waits or fails. */
+/* Starts readahead, unless the first and the last byte are in the page cache. Ignores errors. */
 void model_safetensors_expect(const struct model_safetensors *file,
                               const struct model_tensor *tensor, uint64_t begin, size_t bytes);
 

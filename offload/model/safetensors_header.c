@@ -302,7 +302,7 @@ static int compare_names(const void *left, const void *right)
                   (*(const struct model_tensor *const *)right)->name);
 }
 
-/* Returns -EINVAL if two tensors have one name. */
+/* Refuses two tensors of one name. */
 static int sort_names(struct model_safetensors_table *table)
 {
     table->by_name = calloc(table->count + 1, sizeof(*table->by_name));

@@ -36,7 +36,7 @@ struct shard {
     uint64_t data_bytes;
     char *head; /* owned: bytes before the data */
     uint64_t head_bytes;
-    /* sum_elements of what was written; relaxed: read after the writers */
+    /* sum_elements of what was written; relaxed: read after the writers have ended */
     _Atomic uint64_t sum;
     uint64_t file_sum; /* core_file_sum, read back */
 };
@@ -51,12 +51,12 @@ struct model_save {
     char *folder;             /* owned */
     struct model_claim own;   /* claim on FOLDER.partial; no path: not made yet */
     struct model_claim *lent; /* borrowed: the caller's claim; NULL: none */
-    struct target *targets;   /* owned, in the order of blocks that compute, and of parameters */
+    struct target *targets;   /* owned, in the order of computing blocks and their parameters */
     size_t target_count;
     uint64_t elements;    /* elements of all targets */
     struct shard *shards; /* owned */
     size_t shard_count;
-    /* elements written; relaxed: read after the writers */
+    /* elements written; relaxed: read after the writers have ended */
     _Atomic uint64_t put;
 };
 
@@ -183,7 +183,7 @@ static int reserve(const struct model_save *save, const struct shard *shard)
     return rc == 0 ? 0 : model_folder_failed(&folder, shard->name, rc, bytes);
 }
 
-/* Adds the header's length to the targets' offsets. */
+/* Also adds the header's length to the targets' offsets. */
 static int open_shard(struct model_save *save, size_t index)
 {
     struct shard *shard = &save->shards[index];

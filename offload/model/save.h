@@ -1,8 +1,8 @@
 /* save.h: writes a model folder for transformers: shards with their index, config.json, and the
  * source folder's other files (tokenizer, generation settings). For adapters it writes a PEFT
  * folder: one file of trained fp32 tensors, and adapter_config.json. Files are created in
- * FOLDER.partial at full size, so that a full disk is detected at the beginning; finish makes them
- * durable and moves them to FOLDER. Threads may write disjoint ranges. */
+ * FOLDER.partial at full size, so that a full disk is usually detected at the beginning; finish
+ * makes them durable and moves them to FOLDER. Threads may write disjoint ranges. */
 #ifndef OFFLOAD_MODEL_SAVE_H
 #define OFFLOAD_MODEL_SAVE_H
 
@@ -18,7 +18,7 @@ struct model_save;
 
 struct model_save_options {
     const char *folder;    /* the result */
-    const char *source;    /* folder of other files to copy; NULL: none */
+    const char *source;    /* folder with config.json and other files to copy; NULL: none */
     enum model_dtype type; /* type of weights in files; without effect on adapters */
     uint64_t shard_bytes;  /* limit of a shard with several tensors; 0: 5 GB */
     bool replace;   /* replaces a model in FOLDER, which otherwise must be missing or empty */
@@ -30,8 +30,7 @@ struct model_save_options {
     struct model_claim *claim;
 };
 
-/* Creates the files. Returns -EEXIST, -ENOSPC or another -errno, with a message that names the
- * file. */
+/* Creates the files in FOLDER.partial. */
 int model_save_open(const struct model *model, const struct model_save_options *options,
                     struct model_save **out);
 
@@ -40,9 +39,9 @@ int model_save_put(struct model_save *save, unsigned block, uint64_t begin, uint
                    enum model_dtype type, const void *from);
 
 /* Makes files durable, reads the weights back from the drive (-EBADMSG if they differ) and moves
- * the files to FOLDER. Returns -EINVAL if elements are missing. If only the move fails,
- * FOLDER.partial stays, and the next claim on FOLDER moves it, or removes it after -EEXIST or
- * without a list of its files; the message says which. The caller still closes the object. */
+ * the files to FOLDER. Fails if elements are missing. If only the move fails, FOLDER.partial stays;
+ * the message says whether the next claim on FOLDER moves or removes it. The caller still closes
+ * the object. */
 int model_save_finish(struct model_save *save);
 /* Removes the files, unless finish has verified them. Accepts NULL. */
 void model_save_close(struct model_save *save);

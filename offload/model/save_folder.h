@@ -1,5 +1,5 @@
 /* save_folder.h: makes the folder of a model or checkpoint under another name, and fills it with
- * the small files; publish.h names it. For save.c and offload/store. */
+ * the small files; publish.h names it. For offload/model and offload/store. */
 #ifndef OFFLOAD_MODEL_SAVE_FOLDER_H
 #define OFFLOAD_MODEL_SAVE_FOLDER_H
 
@@ -13,9 +13,9 @@ struct model_claim;
 struct model_config;
 
 /* Makes FOLDER.partial, empty but for its mark, locked and open. Uses `claim` (may be NULL) if it
- * is a valid claim on FOLDER; *own then has no lock. Returns -EEXIST if FOLDER is not empty and may
- * not be replaced, or FOLDER.partial has files of another program; -ENOTDIR if FOLDER is a file;
- * -EINVAL if FOLDER is a link or ends in "." or ".."; -EBUSY if another run has the claim. */
+ * is a valid claim on FOLDER; *own then has no lock. Refuses a FOLDER that is a file or a link,
+ * ends in "." or "..", or is not empty and may not be replaced. Fails like model_claim_take(),
+ * too. */
 int model_folder_begin(const char *folder, bool replace, struct model_claim *claim,
                        struct model_claim *own);
 
@@ -25,8 +25,9 @@ struct model_folder {
     int fd;
 };
 
-/* Copies the files of `source`, except weights, config.json, a checkpoint's manifest and hidden
- * files. With `config`, writes config.json with `type` and the model's `tie_word_embeddings`. */
+/* Copies the files of `source`, except weights, config.json, adapter_config.json, a checkpoint's
+ * manifest and hidden files. With `config`, writes the source's config.json with `type` and
+ * config->tied. */
 int model_folder_copy(const struct model_folder *folder, const char *source,
                       const struct model_config *config, enum model_dtype type);
 
@@ -50,9 +51,10 @@ struct model_note {
     size_t sum_count;
 };
 
-/* Writes MODEL_NOTE, after all other files: a line `tide-model 2 RUN STEPS` (run in hex), then for
- * each file that is not hidden: size, time of change (`seconds.nanoseconds`), sum (in hex), name. A
- * file with neither this time nor this sum was changed since. Version 1 had no sums. */
+/* Writes MODEL_NOTE, after all other files: a line `tide-model 2 RUN STEPS` (run in hex), then a
+ * line for each regular file, except hidden ones and names with a newline: size, time of change
+ * (`seconds.nanoseconds`), sum (in hex), name. A file with neither this time nor this sum was
+ * changed since. Version 1 had no sums. */
 int model_folder_note(const struct model_folder *folder, const struct model_note *note);
 
 /* Sets the message for a file of `bytes` that could not be written, and returns `code`. On a full

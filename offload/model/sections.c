@@ -61,7 +61,8 @@ static void add_step(const struct cutting *cutting, const struct model_step *ste
 
 /* ---- pages ---- */
 
-/* Consecutive pages in a slot. Parameters may share a page. */
+/* The pages of a section, as ranges that follow each other in the slot. Parameters may share a
+ * page. */
 struct pages {
     struct model_range *list; /* NULL: only counted */
     struct model_range last;

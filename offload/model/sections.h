@@ -42,7 +42,7 @@ struct model_section {
     size_t first, end; /* steps */
     double share;      /* part of the pass's operations */
     uint64_t bytes;    /* size of all ranges, which follow each other in the slot */
-    /* Size of the second slot, for expanded weights; 0: the steps read the ranges. */
+    /* Size of the expanded weights in the second slot; 0: the steps read the ranges. */
     uint64_t expanded_bytes;
     uint64_t expanded_elements;
     const struct model_range *ranges; /* borrowed from struct model_sections; the next two, too */

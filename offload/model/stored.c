@@ -321,8 +321,8 @@ static int read_window(struct model_stored_reader *reader, uint64_t from, uint64
     return core_err_first(&reading.failed, 0);
 }
 
-/* Pieces begin where model_files_read requires. Between the parts of quantised files may be codes,
- * so parts are read one by one. */
+/* Pieces begin where model_files_read requires. In quantised files, codes may lie between parts, so
+ * parts are read one by one. */
 static int take(struct model_stored_reader *reader, const struct model_stored_part *part,
                 int64_t count, enum model_dtype type, void *to)
 {

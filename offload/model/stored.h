@@ -51,13 +51,12 @@ struct model_stored {
 bool model_stored_is_possible(const struct model *model, const struct model_block *block);
 
 /* Creates a block's stored form, for weights of `type`; *out is NULL if the block is kept as
- * compute reads it. Returns -EINVAL with a message that names a tensor that cannot be stored. */
+ * compute reads it. Refuses a tensor that the storage cannot hold. */
 int model_stored_create(const struct model *model, const struct model_block *block,
                         enum model_storage storage, enum kern_type type, struct model_stored **out);
 void model_stored_destroy(struct model_stored *stored); /* Accepts NULL */
 
-/* Makes a block's stored form. One thread at a time; reads and conversions run on the source's
- * team. */
+/* Makes a block's stored form. One thread at a time; it uses the source's team. */
 struct model_stored_reader;
 
 struct model_stored_source {
@@ -75,7 +74,7 @@ struct model_stored_source {
 
 int model_stored_open(const struct model_stored_source *source, struct model_stored_reader **out);
 void model_stored_close(struct model_stored_reader *reader); /* Accepts NULL */
-/* Reads the next bytes, and zeros after the end; skips them if `to` is NULL. Returns -EINVAL with a
- * message that names a tensor whose weights have no code. */
+/* Reads the next bytes, and zeros after the end; skips them if `to` is NULL. Refuses weights that
+ * have no code. */
 int model_stored_read(struct model_stored_reader *reader, void *to, uint64_t bytes);
 #endif
