@@ -258,7 +258,8 @@ static bool any_beyond(const uint64_t needs[PLAN_Q_COUNT], int count)
     return count < 0;
 }
 
-/* Returns whether whatever must wait for the old access must also wait for the fresh one. */
+/* Returns whether every command that must wait for the old access must also wait for the fresh
+ * one. */
 static bool superseded(const struct touch *old, const struct touch *fresh)
 {
     bool covered = fresh->begin <= old->begin && old->end <= fresh->end;

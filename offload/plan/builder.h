@@ -26,13 +26,13 @@ void plan_builder_begin_in(struct plan_builder *builder, struct plan_command *co
 uint32_t plan_builder_room(const struct plan_builder *builder);
 
 /* Adds a command; place and edges are filled in, the other members are the caller's. A command that
- * needs more than PLAN_EDGE_MAX edges gets PLAN_JOIN commands in front of it. Returns -ERANGE with
- * a message if an operand is outside its buffer. */
+ * needs more than PLAN_EDGE_MAX edges gets PLAN_JOIN commands in front of it. Fails if an operand
+ * is outside its buffer, or the caller's memory is full. */
 int plan_builder_add(struct plan_builder *builder, const struct plan_command *command);
 
 /* Ends a tape in the caller's memory, and describes it in *out. */
 void plan_builder_end_in(struct plan_builder *builder, struct plan_tape *out);
-/* Ends the tape and moves it to *out. Returns 0 or -ENOMEM. */
+/* Ends the tape and moves it to *out. */
 int plan_builder_end(struct plan_builder *builder, struct plan_tape *out);
 
 #endif

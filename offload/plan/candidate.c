@@ -149,7 +149,7 @@ static int fill_memory(const struct plan_input *input, const struct plan_choice 
     return rc;
 }
 
-/* Raises the residence until it fits: moves states to the GPU, then keeps data in memory for which
+/* Tries to make the residence fit: moves states to the GPU, then keeps data in memory for which
  * STORE has no room. */
 static int raise_residence(const struct plan_input *input, const struct plan_choice *choice,
                            struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
@@ -174,8 +174,8 @@ static int raise_residence(const struct plan_input *input, const struct plan_cho
     return rc == 0 ? look(input, choice, residence, needs, fitted, &full) : rc;
 }
 
-/* Finds the least residence that fits. On the CPU device, data that must be in memory may be in
- * DEVICE or HOST. */
+/* Finds a residence that fits; *fitted is false if there is none. On the CPU device, data that must
+ * be in memory may be in DEVICE or HOST. */
 static int begin(const struct plan_input *input, const struct plan_choice *choice,
                  struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {

@@ -6,7 +6,7 @@
 #include "offload/plan/plan_internal.h"
 
 /* Creates the plan of one choice and predicts the steady step. If the choice does not fit, returns
- * 0 and sets *out to NULL. Records in `needs` the least memory of the choice. */
+ * 0 and sets *out to NULL. Adds to `needs` what the choice needs. */
 int plan_candidate_create(const struct plan_input *input, const struct plan_choice *choice,
                           struct plan_needs *needs, struct plan **out);
 
@@ -14,8 +14,8 @@ int plan_candidate_create(const struct plan_input *input, const struct plan_choi
 int plan_candidate_fits(const struct plan_input *input, const struct plan_choice *choice,
                         bool *fitted);
 
-/* Records in `needs` the least memory of a choice without budgets of DEVICE and HOST, and if the
- * choice fits, the least of STORE within them. */
+/* Adds to `needs` what the choice needs at least of DEVICE and HOST, and if it fits, what it needs
+ * of STORE when it fills the budgets of DEVICE and HOST. */
 int plan_candidate_need(const struct plan_input *input, const struct plan_choice *choice,
                         struct plan_needs *needs);
 

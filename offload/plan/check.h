@@ -4,7 +4,6 @@
 
 #include "offload/plan/types.h"
 
-/* Returns 0, or -EINVAL or -ENOTSUP with a message. */
 int plan_check(const struct plan_input *input);
 
 #endif

@@ -1,5 +1,6 @@
 /* choose.c: creates a plan: lays out and simulates a candidate per policy, and improves the fastest
- * ones. To save memory, it then frees memory that costs little time, also for a slower drive. */
+ * ones. If the wishes have thrift, it then saves memory where that costs little time, and does all
+ * of this again for a slower drive. */
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -53,7 +54,7 @@ static void note_tried(struct search *search, const struct plan *plan)
     }
 }
 
-/* Tries a policy with many slots, or with the fewest if those do not fit. */
+/* Tries a policy with many slots, and with few if many do not fit. */
 static int try_policy(void *user, const struct plan_choice *policy)
 {
     struct search *search = user;
@@ -176,8 +177,8 @@ static uint64_t of_rank(const struct plan_input *input, uint64_t mib)
     return (mib << 20) / plan_sharing(input);
 }
 
-/* Sets *out to whether a candidate fits into budgets in MiB (0: the input's own). Budgets of DEVICE
- * and HOST replace their joint limit. */
+/* Sets *out to whether a candidate fits into budgets in MiB (0: the input's own). If both DEVICE
+ * and HOST are given, they replace the joint limit. */
 static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COUNT], bool *out)
 {
     struct plan_input tried = *input;

@@ -217,8 +217,8 @@ static double staged_bytes(const struct plan *plan)
 }
 
 /* Returns whether the state slots hold too little for the drives to reach their measured rate,
- * which the simulation does not model. A quarter of the store suffices, so small models need not
- * keep their states in memory. */
+ * which the simulation does not model. A quarter of what is in STORE suffices, so small models need
+ * not keep their states in memory. */
 static bool starves(const struct plan_input *input, const struct plan *plan)
 {
     static const double held_most = 0.25;

@@ -9,15 +9,15 @@
  * `plan` speculates, as fast with less memory. */
 bool plan_climb_wins(const struct plan *plan, const struct plan *best);
 
-/* Returns a plan's bytes of host memory: HOST, and on the CPU device also DEVICE. */
+/* Returns the host memory of a plan's buffers: HOST, and on the CPU device also DEVICE. */
 uint64_t plan_climb_memory(const struct plan_input *input, const struct plan *plan);
 
 /* Makes changes that improve the plan (plan_climb_wins), until none does or the tries are used up.
  * Replaces *best. */
 int plan_climb_up(const struct plan_input *input, struct plan_needs *needs, struct plan **best);
 
-/* Adds state slots until they hold as many bytes as were in flight while the drives were measured,
- * within the budgets. Replaces *best. */
+/* Adds state slots, within the budgets, until they hold as many bytes as were in flight while the
+ * drives were measured, or a quarter of what is in STORE. Replaces *best. */
 int plan_climb_widen(const struct plan_input *input, struct plan_needs *needs, struct plan **best);
 
 /* Limits of a candidate that saves memory. */
@@ -28,7 +28,7 @@ struct plan_bounds {
     uint64_t store_write_bytes;
 };
 
-/* Repeats the change that saves the most memory per second lost, within `bounds`. Replaces
+/* Repeatedly makes the change that saves the most memory per second lost, within `bounds`. Replaces
  * *best. */
 int plan_climb_down(const struct plan_input *input, const struct plan_bounds *bounds,
                     struct plan_needs *needs, struct plan **best);

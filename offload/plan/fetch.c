@@ -287,7 +287,7 @@ static int fill(struct plan_step *step, uint32_t block, uint32_t slot)
                                                   : fill_whole(step, block, slot);
 }
 
-/* Expands stored weights in `slot`. Moves the stored form first if compute cannot read it in
+/* Expands stored weights into `slot`. Moves the stored form first if compute cannot read it in
  * place. */
 static int expand(struct plan_step *step, uint32_t block, uint32_t slot)
 {
@@ -469,7 +469,7 @@ static int fetch_pages(struct plan_step *step, uint32_t block, const struct mode
     return 0;
 }
 
-/* Expands a section's weights, in place if compute can read the stored form. */
+/* Expands a section's weights. Moves their stored form first if compute cannot read it in place. */
 static int expand_section(struct plan_step *step, uint32_t block,
                           const struct model_section *section, struct plan_piece *out)
 {

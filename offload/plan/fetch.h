@@ -12,8 +12,8 @@ int plan_fetch_weights(struct plan_step *step, uint32_t block, uint32_t *out);
  * `micro`. */
 int plan_fetch_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece *out);
 
-/* Brings a section's weights to the next slot, expanded if the block is stored in fewer bits. Sets
- * *out to the part of the slot that the section uses. */
+/* Brings a section's weights to a slot, expanded if the block is stored in fewer bits. Sets *out to
+ * the part of the slot that the section uses. */
 int plan_fetch_section(struct plan_step *step, uint32_t block, const struct model_section *section,
                        struct plan_piece *out);
 

@@ -1,5 +1,4 @@
-/* flow.c: one builder and one state of slots for the tapes of a run, in the memory of three
- * tapes. */
+/* flow.c: one builder, one state of slots and memory for three tapes, for all tapes of a run. */
 #include "offload/plan/flow.h"
 
 #include <errno.h>
@@ -35,7 +34,7 @@ static uint32_t most_commands(const struct plan_input *input, const struct plan 
     return (uint32_t)(3 * most + 1);
 }
 
-/* Makes each block's tape once, so that the builder's tables reach their final size. */
+/* Makes tapes for each block, so that the builder's tables seldom grow later. */
 static int rehearse(struct plan_flow *flow)
 {
     int rc = 0;

@@ -36,8 +36,8 @@ const struct plan_tape *plan_flow_end(struct plan_flow *flow);
 
 /* Returns how many chunks lost their slot before their update. */
 uint32_t plan_flow_lost(const struct plan_flow *flow);
-/* Forgets the fetched chunks, because slots or states were changed. Call it when all tapes have
- * retired. */
+/* Forgets the fetched chunks, for a caller that has changed slots or states. Call it when all tapes
+ * have retired. */
 void plan_flow_forget(struct plan_flow *flow);
 
 #endif

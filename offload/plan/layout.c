@@ -30,7 +30,7 @@ static int add_copy(struct plan_layout *layout, const struct plan_input *input, 
                                     &block->weights_copy);
 }
 
-/* Weights are also in HOST if the update cannot access their DEVICE memory. */
+/* Weights in a GPU's memory are also in HOST, unless the GPU updates them. */
 static int add_weights(struct plan_layout *layout, const struct plan_input *input,
                        const struct plan_choice *choice, uint32_t b)
 {
@@ -273,7 +273,7 @@ static void mark_again(struct plan_layout *layout, const struct plan_input *inpu
 /* ---- scratch ---- */
 
 /* A block in sections needs the temporaries of a whole group, because a section computes all
- * micro-batches before the next one. */
+ * micro-batches before the next section starts. */
 static uint64_t scratch_bytes(const struct plan_layout *layout, const struct plan_input *input,
                               uint32_t block)
 {

@@ -13,7 +13,7 @@ enum { PLAN_SECTIONS_TURN = 2 };
  * PLAN_TILE_ELEMENTS into a double (PLAN_TILE_SUM_BYTES). A block begins a new tile. */
 enum { PLAN_SUM_BYTES = 4, PLAN_TILE_ELEMENTS = 65536, PLAN_TILE_SUM_BYTES = 8 };
 
-/* Blocks of very different sizes do not share buffers: an embedding is many times as large as a
+/* Blocks of very different sizes do not share buffers: an embedding can be many times as large as a
  * layer. Layers and the data blocks that they borrow do not share buffers, because a command needs
  * both. */
 enum plan_size { PLAN_SMALL, PLAN_LAYER, PLAN_LARGE, PLAN_LAYER_DATA, PLAN_SIZE_COUNT };
@@ -40,8 +40,7 @@ struct plan_choice {
     /* The card updates at most this many first blocks, whose states come before other weights in
      * spare DEVICE memory. 0 on the CPU device */
     uint32_t card_blocks;
-    /* most slots for weights of layers, and for those of data blocks; never fewer than a command
-     * needs */
+    /* limit for each size: slots for weights; a command always gets as many as it needs */
     uint32_t weight_slots;
     uint32_t state_slots;
     /* DEVICE, limit for each size: slots for fp32 sums, and for whole gradients that are moved
@@ -80,7 +79,7 @@ struct plan_block_layout {
     /* HOST: those pages on their way from STORE to a GPU */
     uint32_t rows_stages[PLAN_ROWS_TURN];
     uint8_t size;  /* enum plan_size */
-    bool by_pages; /* rows or sections of the weights are brought, never all of them */
+    bool by_pages; /* a step brings rows or sections of the weights */
     bool on_card;  /* a card keeps and updates weights, gradient and states in its own memory;
                     * `gradient_whole` is then the stored gradient */
     bool again;    /* a step needs its weights more than once */
@@ -123,7 +122,7 @@ struct plan_layout {
     uint32_t shared_sum;
     uint32_t codes; /* DEVICE: a gradient as codes, while ranks reduce it */
     /* owned, [boundary * in_flight + micro-batch % in_flight]: DEVICE; boundaries that take turns
-     * share an entry */
+     * have equal entries */
     uint32_t *acts;
     uint32_t *acts_host;  /* owned, like acts; entries may be PLAN_NONE */
     uint32_t *acts_store; /* owned, like acts; entries may be PLAN_NONE */
@@ -139,7 +138,7 @@ struct plan_layout {
     uint32_t norm; /* HOST: norm, factor, verdict */
 };
 
-/* Lays out `choice` with the resident data of `places`, which is copied. Returns 0 or -ENOMEM. */
+/* Lays out `choice` with the resident data of `places`, which is copied. */
 int plan_layout_create(const struct plan_input *input, const struct plan_choice *choice,
                        const struct plan_block_place *places, struct plan_layout **out);
 void plan_layout_destroy(struct plan_layout *layout);
@@ -164,12 +163,12 @@ struct plan_chunk {
 struct plan_chunk plan_chunk_at(const struct plan_input *input, const struct plan_layout *layout,
                                 enum plan_stream stream, uint32_t block, uint64_t index);
 
-/* Returns a tier's bytes that the runtime takes besides the plan's buffers, with data of the
+/* Returns a tier's bytes that the runtime takes besides the plan's buffers, including data of the
  * application. */
 uint64_t plan_layout_taken(const struct plan_input *input, const struct plan_layout *layout,
                            enum plan_tier tier);
 
-/* Returns how many of `slots` (state_slots or weight_stages) are in use. */
+/* Returns how many of `slots` (state_slots or weight_stages) exist. */
 uint32_t plan_layout_slots(const uint32_t slots[PLAN_STATE_SLOT_MAX]);
 
 /* Returns the distance in bytes between successive resident chunks of states. */
@@ -184,8 +183,8 @@ uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape);
 uint32_t plan_layout_sectioned(const struct plan_input *input, const struct plan_layout *layout,
                                uint32_t block);
 
-/* Returns the slot for weights in STORE when a run begins and ends, for a block by pages on the CPU
- * device. */
+/* Returns the slot through which the weights of a block by pages go to and from STORE when a run
+ * begins and ends; only on the CPU device. */
 uint32_t plan_layout_page_slot(const struct plan_layout *layout, uint32_t block);
 
 /* Returns the bytes of a block's kept activations for a group of micro-batches. */
@@ -196,11 +195,12 @@ uint64_t plan_layout_kept_bytes(const struct plan_input *input, uint32_t block);
 bool plan_layout_reaches_stored(const struct plan_input *input, const struct plan_layout *layout,
                                 uint32_t block);
 
-/* Returns whether gradients are summed outside the stored gradients, of all blocks or of none. */
+/* Returns whether gradients of micro-batches are summed in fp32 buffers of their own: those of all
+ * blocks, or of none. */
 bool plan_layout_has_sums(const struct plan_input *input);
 
-/* Returns whether compute writes gradients elsewhere than where they wait for the update: the
- * update cannot access DEVICE, or ranks keep shards of gradients (ZeRO stages 2 and 3). */
+/* Returns whether compute writes gradients to `gradient_whole`, not `gradient`: on a GPU, and if
+ * ranks keep shards of gradients (ZeRO stages 2 and 3). */
 bool plan_layout_moves_gradients(const struct plan_input *input);
 
 /* Returns whether a GPU sums the squares of gradients: its rate is known and there is one rank.

@@ -14,8 +14,7 @@ struct plan_buffer_kind {
     bool twice; /* in two generations */
 };
 
-/* Adds a buffer and sets *out to its index; 0 bytes add none and leave *out unchanged. Like the
- * next two functions, returns 0 or -ENOMEM. */
+/* Adds a buffer and sets *out to its index; 0 bytes add none and leave *out unchanged. */
 int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier tier,
                     enum plan_consumer consumer, uint64_t bytes, uint32_t *out);
 /* Adds a block's buffer, with kind->twice also its twin for the other generation. */
@@ -34,7 +33,7 @@ uint64_t plan_extents_bytes(uint64_t chunks, uint64_t chunk_bytes, uint64_t last
 /* Returns the block whose weights a block can use by sections; PLAN_NONE: none. */
 uint32_t plan_layout_source(const struct plan_input *input, uint32_t block);
 
-/* ---- layout_slots.c, layout_gradients.c: return 0 or -ENOMEM ---- */
+/* ---- layout_slots.c, layout_gradients.c ---- */
 
 /* Call these after the buffers where weights and states are kept have been added. */
 int plan_layout_add_slots(struct plan_layout *layout, const struct plan_input *input,

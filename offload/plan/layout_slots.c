@@ -20,8 +20,8 @@ static uint32_t needed_at_once(const struct plan_input *input, const struct plan
     return most;
 }
 
-/* Returns the least bytes of a slot for weights in STORE when a run begins and ends; 0 unless the
- * device is the host. */
+/* Returns the least bytes of the slot through which weights go to and from STORE when a run begins
+ * and ends; 0: they use no such slot. */
 static uint64_t passing_bytes(const struct plan_input *input, const struct plan_layout *layout,
                               uint32_t block)
 {
@@ -134,7 +134,8 @@ static int add_packed_slots(struct plan_layout *layout, const struct plan_input 
     return plan_layout_add_ring(layout, &kind, bytes, counts, &layout->packed);
 }
 
-/* Returns false for a packed shard in STORE, which is read into the slot before EXPAND. */
+/* Returns whether only EXPAND writes to the block's slot. A packed shard in STORE is read into the
+ * slot first. */
 static bool is_expanded(const struct plan_layout *layout, const struct plan_input *input,
                         uint32_t block)
 {
@@ -142,8 +143,8 @@ static bool is_expanded(const struct plan_layout *layout, const struct plan_inpu
            (plan_packs_weights(input, block) && layout->places[block].weights != PLAN_STORE);
 }
 
-/* Blocks that EXPAND fills need few slots: EXPAND runs on the queue that computes, so more slots
- * save no time. */
+/* Blocks whose slots only EXPAND writes need few of them: EXPAND runs on the queue that computes,
+ * so more slots save no time. */
 static int add_weight_slots(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {

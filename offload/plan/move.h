@@ -25,7 +25,7 @@ struct plan_step {
     uint32_t slot_block[PLAN_SIZE_COUNT][PLAN_SLOT_MAX]; /* block in each slot */
     uint32_t slot_used[PLAN_SIZE_COUNT][PLAN_SLOT_MAX];
     bool guesses; /* the step's own updates run inside backward, before the norm is known */
-    bool ahead;   /* commands added now belong to such an update */
+    bool ahead;   /* commands added now belong to an update before the norm is known */
     bool sums;    /* updates added now also sum the squares of their gradients */
     uint32_t clock;
     struct plan_fetched fetched[PLAN_STATE_SLOT_MAX]; /* by state slot */

@@ -29,7 +29,7 @@ bool plan_needs_least(const struct plan_needs *needs, enum plan_tier tier,
 bool plan_needs_together(const struct plan_needs *needs, uint64_t store_most,
                          struct plan_need *out);
 
-/* Sufficient budgets in MiB; HOST includes `advice_spare_bytes`. */
+/* Suggested budgets in MiB; HOST includes `advice_spare_bytes`. */
 struct plan_advice {
     uint64_t alone_mib[PLAN_TIER_COUNT]; /* if only this tier changes; 0: none known */
     /* the combination with the least memory; HOST 0: none known */
@@ -44,7 +44,7 @@ struct plan_advice {
 struct plan_advice plan_needs_advise(const struct plan_input *input,
                                      const struct plan_needs *needs);
 
-/* Returns -EFBIG with a message that names sufficient budgets. */
+/* Returns -EFBIG with a message that names the budgets of `advice`. */
 int plan_needs_refuse(const struct plan_input *input, const struct plan_advice *advice);
 
 #endif

@@ -12,8 +12,7 @@
 
 struct plan;
 
-/* Returns -EFBIG if no plan fits, with a message that names sufficient budgets, if any; -EINVAL or
- * -ENOTSUP with a message for invalid input; or -ENOMEM. */
+/* Returns -EFBIG if no plan fits; the message names sufficient budgets, if any are known. */
 int plan_create(const struct plan_input *input, struct plan **out);
 void plan_destroy(struct plan *plan);
 

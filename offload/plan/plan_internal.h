@@ -1,4 +1,4 @@
-/* plan_internal.h: the plan's struct, for the files of offload/plan that build and choose plans. */
+/* plan_internal.h: the plan's struct. Private to offload/plan. */
 #ifndef OFFLOAD_PLAN_PLAN_INTERNAL_H
 #define OFFLOAD_PLAN_PLAN_INTERNAL_H
 

@@ -54,7 +54,7 @@ bool plan_policy_may_update_on_card(const struct plan_input *input)
            (wishes->states == PLAN_WHERE_AUTO || wishes->states == PLAN_WHERE_DEVICE);
 }
 
-/* Speculation keeps two generations, for which a card has too little memory. */
+/* Speculation keeps two generations, which would take too much of a card's memory. */
 static bool is_card_use_possible(const struct plan_input *input, const struct plan_choice *choice)
 {
     bool asked = !input->budgets.device_is_host && input->wishes.states == PLAN_WHERE_DEVICE;
@@ -102,7 +102,7 @@ static bool may_try(const struct plan_input *input, const struct plan_choice *ch
            is_card_use_possible(input, choice);
 }
 
-/* A split defers about as many updates as the next forward can hide. */
+/* PLAN_SPLIT_SHARE is the first share of a split; climb.c tries others. */
 static int each_timing(const struct plan_input *input, struct plan_choice choice,
                        plan_policy_visit *visit, void *user)
 {

@@ -13,7 +13,8 @@ enum { PLAN_SPLIT_SHARE = 12, PLAN_SPLIT_STRIDE = 3 };
  * need less memory. */
 enum { PLAN_CHUNK_SIZES = 12 };
 uint64_t plan_policy_chunk(unsigned index);
-/* Returns the index of the size tried first: larger for larger models, so that tapes stay short. */
+/* Returns the index of the first size to try. Large models begin with larger chunks, so that tapes
+ * stay short. */
 unsigned plan_policy_first_size(const struct plan_input *input);
 
 /* Returns whether gradients may wait for the update in `tier`, which may be PLAN_APPLICATION. */

@@ -5,8 +5,9 @@
 
 #include "offload/plan/layout.h"
 
-/* Counts of data kept in memory. The first blocks are kept, because the last ones are still in
- * slots when backward begins. An embedding of which only rows are read is kept last. */
+/* Counts of data kept in memory. Weights of the first blocks are kept, because those of the last
+ * ones are still in slots when backward begins. An embedding of which only rows are read is kept
+ * last. */
 struct plan_residence {
     uint32_t device_blocks; /* first blocks with weights in DEVICE */
     uint32_t host_blocks;   /* next blocks with weights in HOST */
@@ -16,7 +17,7 @@ struct plan_residence {
     uint32_t card_blocks;
     /* last blocks that keep their activations, if others recompute them */
     uint32_t kept_blocks;
-    enum plan_tier states;  /* HOST, or DEVICE on the CPU device */
+    enum plan_tier states;  /* HOST; on the CPU device also DEVICE */
     bool weights_to_device; /* weights that must be in memory go to DEVICE, not HOST */
 };
 
@@ -29,8 +30,7 @@ enum {
     PLAN_DEFAULTS = 4
 };
 
-/* Returns the residence with only the data that requests, or the lack of a store, force into
- * memory. */
+/* Returns the residence with only the data that must be in memory. */
 struct plan_residence plan_residence_least(const struct plan_input *input,
                                            const struct plan_choice *choice, unsigned defaults);
 
@@ -45,8 +45,8 @@ int plan_residence_lighten(const struct plan_input *input, const struct plan_cho
                            struct plan_residence *residence);
 
 /* Uses spare memory to keep more data, except data with an explicit placement, in this order:
- * activations if `keeps_first`; states of `card_blocks`; weights, which save three bytes of traffic
- * per byte; other states, which save two; activations otherwise. */
+ * activations if `keeps_first`; states of `card_blocks`; weights; other states, which save less
+ * traffic per byte; activations otherwise. */
 int plan_residence_spend(const struct plan_input *input, const struct plan_choice *choice,
                          struct plan_residence *residence);
 

@@ -34,7 +34,7 @@ uint64_t plan_kept_elements(const struct plan_input *input, uint32_t block);
 struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block);
 struct plan_span plan_state_span(const struct plan_input *input, uint32_t block);
 
-/* Returns the part of `elements` in shards of ranks on this node. */
+/* Returns the part of `elements` in the shards of this node's ranks. */
 struct plan_span plan_node_span(const struct plan_input *input, uint64_t elements);
 
 /* Returns whether groups of ranks keep copies of weights after a step's first gather. */

@@ -8,7 +8,7 @@
 
 #include "core/base/err.h"
 
-/* Least share of the cores' speed beside moving and summing bytes. */
+/* Least share of the cores' speed that moving and hashing bytes leave. */
 static const double cores_left_least = 0.2;
 
 /* A command; those of a queue are adjacent. */
@@ -30,7 +30,7 @@ struct row {
 
 struct cursor {
     uint32_t tape;
-    uint32_t place; /* commands of the tape that are done */
+    uint32_t place; /* commands of the queue that are done in this tape */
     bool running;
     double left; /* seconds of work left at the speed alone */
     double begin;

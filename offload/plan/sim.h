@@ -15,8 +15,7 @@ int plan_sim_run(const struct plan_rates *rates, bool device_is_host,
 /* Returns the seconds that a command takes if nothing else runs. */
 double plan_sim_alone(const struct plan_rates *rates, const struct plan_command *command);
 
-/* Repeats `again` and predicts one steady step. Returns -EDEADLK with a message if commands wait
- * for each other. */
+/* Repeats `again` and predicts one steady step. Fails if commands wait for each other. */
 int plan_sim_predict(const struct plan_rates *rates, bool device_is_host,
                      const struct plan_tape *again, struct plan_prediction *out);
 

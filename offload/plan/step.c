@@ -103,7 +103,7 @@ static int add_forward(struct plan_step *step, struct plan_command *command)
                : plan_builder_add(step->builder, command);
 }
 
-/* `again`: sections of recomputation come first. */
+/* `again`: with recomputation, which comes first. */
 static int add_backward(struct plan_step *step, struct plan_command *command, bool again)
 {
     const struct plan_block_shape *shape = &step->input->blocks[command->block];

@@ -84,7 +84,7 @@ enum plan_role {
     /* gradient in its stored type: of a block, shard or chunk */
     PLAN_AS_GRAD,
     PLAN_AS_SUM,        /* fp32 sum of the block's gradients over micro-batches */
-    PLAN_AS_SHARED_SUM, /* fp32 sum of the head's gradients of a borrowed parameter */
+    PLAN_AS_SHARED_SUM, /* fp32 sum of a borrowing block's gradients of a borrowed parameter */
     PLAN_AS_SLOT,       /* state slot of a chunk */
     PLAN_AS_STATES,     /* resident states of a chunk */
     /* UPDATE, WRITE to a checkpoint: a chunk's working weights, unless in its slot */

@@ -43,7 +43,7 @@ static int open_file(const char *path, struct writing *out)
     return core_file_open_output(path, false, &out->file);
 }
 
-/* An incomplete file is removed, because it is not valid JSON. */
+/* An incomplete regular file is removed, because it is not valid JSON. */
 static int close_file(struct writing *writing)
 {
     struct stat info;
@@ -316,7 +316,8 @@ static int by_seconds(const void *left, const void *right)
     return (a < b) - (a > b);
 }
 
-/* Writes the ops between the first and last recorded command; ends the file. */
+/* Writes the ops between the first and the last recorded command of the compute queue; ends the
+ * file. */
 static void write_ops(const struct plan_trace *trace, uint32_t rank, struct writing *writing)
 {
     struct op_total totals[OP_NAMES_MAX];

@@ -1,6 +1,6 @@
 /* trace.h: timelines for Chrome's or Perfetto's viewer, simulated or measured. A queue is a row, a
- * command a bar (except JOIN); measured timelines also have a row of the compute queue's ops. One
- * thread uses a recorder; a second one may report ops. Nothing is allocated between create and
+ * command a bar (except JOIN); measured timelines can also have a row of the compute queue's ops.
+ * One thread uses a recorder; a second one may report ops. Nothing is allocated between create and
  * write. */
 #ifndef OFFLOAD_PLAN_TRACE_H
 #define OFFLOAD_PLAN_TRACE_H
@@ -9,8 +9,8 @@
 
 struct plan_trace;
 
-/* Creates a recorder for `tapes` tapes from number `first` on (0: the first push), of at most
- * `commands_max` commands. */
+/* Creates a recorder for `tapes` tapes from number `first` on (0: the first tape pushed), of at
+ * most `commands_max` commands. */
 int plan_trace_create(uint64_t first, uint32_t tapes, uint32_t commands_max,
                       struct plan_trace **out);
 void plan_trace_destroy(struct plan_trace *trace);

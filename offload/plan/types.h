@@ -22,12 +22,12 @@ struct plan_format {
 /* The most other blocks whose weights a command reads. */
 enum { PLAN_BORROWS_MAX = 2 };
 
-/* A block: ranks gather it as a whole. Activations are those of one micro-batch. A command also
- * reads the weights of borrowed blocks: a tied head borrows the block with its table, whose
+/* A block. Activations are those of one micro-batch (or of a group: plan_input.group). A command
+ * also reads the weights of borrowed blocks: a tied head borrows the block with its table, whose
  * gradient then has two uses. Data blocks are frozen and only borrowed. */
 struct plan_block_shape {
     const char *name;  /* borrowed */
-    uint64_t elements; /* parameters of its own, packed */
+    uint64_t elements; /* elements of its own array */
     /* Size of a block that is kept in fewer bits, in elements of `weight_bytes`; EXPAND makes its
      * weights. 0: weights are kept as compute reads them. */
     uint64_t stored_elements;
@@ -109,7 +109,7 @@ struct plan_budgets {
     bool device_is_host; /* the CPU device: compute accesses HOST, I/O reaches DEVICE */
 };
 
-/* Rates of the machine, per second, each measured alone. */
+/* Rates of the machine, per second. */
 struct plan_rates {
     double read_bytes;
     double write_bytes;
@@ -164,8 +164,7 @@ struct plan_input {
      * later gathers. Divides `world`; 0: all ranks gather. The CPU device only */
     uint32_t within;
     /* micro-batches that a command computes in turn; 0 and 1: one. Figures of a micro-batch are
-     * then for a group, except `kept_bytes` and scratch, which are for one unless the block comes
-     * by sections. */
+     * then for a group, except `kept_bytes` and scratch, which are for one. */
     uint32_t group;
 };
 

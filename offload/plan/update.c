@@ -288,7 +288,8 @@ static int read_into(struct plan_step *step, uint32_t slot, struct chunk *chunk)
     return slot_move(step, PLAN_READ, chunk);
 }
 
-/* Slots with fetched chunks are reused in turn, so the block has no fewer slots. */
+/* May take a slot that holds another fetched chunk, so that fetched chunks do not reduce the slots
+ * of a block. */
 static int stage(struct plan_step *step, struct chunk *chunk)
 {
     const uint32_t count = step->choice->state_slots;

@@ -9,9 +9,9 @@
  * the weight slot if that saves a fetch. Weights in DEVICE are always updated there, too. */
 int plan_update_block(struct plan_step *step, uint32_t block, bool to_device);
 
-/* Reads states in STORE into slots without fetched chunks, for a later update. Only if updates read
- * no weights or gradients from STORE. Sets *full if there are too few slots; else leaves it
- * unchanged. */
+/* Reads states in STORE into slots without fetched chunks, for a later update. Only for plans whose
+ * updates read no weights or gradients from STORE. Sets *full if there are too few slots; else
+ * leaves it unchanged. */
 int plan_update_fetch(struct plan_step *step, uint32_t block, bool *full);
 
 /* Sends a block's gradient to STORE until the update. */
