@@ -22,7 +22,7 @@ struct model_codes {
     int64_t rows, cols;
 };
 
-/* Checks that the tensors exist, have the expected types and sizes, and a supported form. */
+/* Checks that the tensors exist, with the expected types and sizes, in a supported form. */
 int model_codes_check(const struct model_codes *codes);
 /* Reads codes from byte `begin` on. */
 int model_codes_read(const struct model_codes *codes, uint64_t begin, uint64_t bytes, uint8_t *to);

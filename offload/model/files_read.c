@@ -555,7 +555,8 @@ static void zero_padding(const struct range *range, char *to, size_t bytes)
     }
 }
 
-/* Starts readahead, except for strips, which start their own. Errors are left to the read. */
+/* Starts readahead, except of transposed tensors, whose strips start their own. Errors are left to
+ * the read. */
 static void expect_range(const struct range *range)
 {
     const struct model_block *block = range->block;

@@ -85,8 +85,8 @@ struct model {
 };
 
 struct model_options {
-    /* Tensors whose names match one of these shell patterns are frozen. Refused are a pattern
-     * without a match, and patterns that match only some tensors of a parameter. */
+    /* Tensors whose names match one of these shell patterns are frozen. model_create() refuses a
+     * pattern that matches no tensor, and patterns that match only some tensors of a parameter. */
     const char *const *frozen; /* borrowed during create */
     size_t frozen_count;
     /* Tensors in untrained blocks of this list are frozen, too. Borrowed during create; NULL:

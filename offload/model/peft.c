@@ -493,7 +493,7 @@ static void print_base_name(const struct model_param *param, const struct model_
     }
 }
 
-/* Counts the matching entries. */
+/* Refuses a trained tensor without a matching entry, and counts the matching entries. */
 static int match_param(const struct model_peft *peft, const struct model_param *param,
                        size_t *matched)
 {

@@ -44,8 +44,9 @@ int model_publish_keep(const char *path, int fd, const char *folder);
 bool model_publish_is_kept(int fd);
 
 /* Finishes what a stopped process began. Returns 0 if there was nothing to do, 1 if the result was
- * published and `path` removed. Without changes, returns -EEXIST if newer files in `folder` would
- * be replaced, or -ENOENT if the result is incomplete because files are missing or changed. */
+ * published and `path` removed. Changes nothing and returns -EEXIST if newer files in `folder`
+ * would be replaced, or -ENOENT if the result is incomplete because files are missing or
+ * changed. */
 int model_publish_resume(const char *path, int fd, const char *folder);
 
 #endif

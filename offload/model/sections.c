@@ -8,7 +8,7 @@
 #include "core/base/err.h"
 #include "offload/model/rows.h"
 
-/* Room for norms and biases, which then need no sections of their own. */
+/* Room for norms and biases, which then seldom need sections of their own. */
 enum { SPARE_BYTES = 4 * MODEL_PAGE_BYTES };
 
 /* Bytes of a parameter that steps read; end 0: none. */

@@ -28,7 +28,8 @@ uint32_t plan_fetch_claim(struct plan_step *step, uint32_t block);
 void plan_fetch_forget(struct plan_step *step, uint32_t block);
 
 /* Gathers the block's weights in the buffer `whole`, which has this rank's part at its offset.
- * Packed weights are expanded in another slot, because `whole` is still being written to STORE. */
+ * Packed weights are expanded into another slot, because `whole` is still being written to
+ * STORE. */
 int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole);
 
 /* Adds a READ or WRITE (`op`) of a chunk of working weights between STORE and `memory`. */

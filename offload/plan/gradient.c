@@ -61,8 +61,8 @@ void plan_gradient_name(struct plan_step *step, struct plan_command *backward)
     }
 }
 
-/* With several micro-batches, each of the two uses of a shared parameter has its own sum. Adds
- * both. */
+/* With several micro-batches, each of the two uses of a shared parameter has its own sum. Adds the
+ * two sums. */
 static int shared_round(struct plan_step *step, uint32_t block)
 {
     const struct plan_block_shape *shape = &step->input->blocks[block];

@@ -205,8 +205,8 @@ static void sort_by_size(struct plan_layout *layout, const struct plan_input *in
     }
 }
 
-/* Returns whether a block is brought by pages. Ranks use different rows, so a sharded block of
- * rows is gathered whole. On the CPU device, weights in STORE are updated in a slot for the
+/* Returns whether a block is brought by pages. Ranks use different rows, so a sharded block of rows
+ * is gathered whole. On the CPU device, trained weights in STORE are updated in a slot for the
  * whole block. */
 static bool comes_by_pages(const struct plan_layout *layout, const struct plan_input *input,
                            uint32_t block)

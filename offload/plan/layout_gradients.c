@@ -4,8 +4,8 @@
 #include "core/base/size.h"
 #include "offload/plan/layout_internal.h"
 
-/* Returns whether a buffer is in use during a whole step: micro-batches that run one at a time add
- * to a sum. */
+/* Returns whether a buffer is in use during a whole step: a sum is, if micro-batches run one at a
+ * time. */
 static bool lives_all_along(const struct plan_input *input, const struct plan_choice *choice,
                             bool is_sum)
 {

@@ -19,13 +19,14 @@ struct plan_needs {
 
 void plan_needs_note(struct plan_needs *needs, const struct plan_need *need);
 
-/* Finds the member with the least bytes of `tier` that needs at most `most` of the other tiers and
- * `joint_bytes` of DEVICE and HOST together (0: no limit). Returns false if there is none. */
+/* Of the members that need at most `most` of the other tiers, and at most `joint_bytes` of DEVICE
+ * and HOST together (0: no limit), finds the one with the least bytes of `tier`. Returns false if
+ * there is none. */
 bool plan_needs_least(const struct plan_needs *needs, enum plan_tier tier,
                       const struct plan_need *most, uint64_t joint_bytes, struct plan_need *out);
 
-/* Finds the member with the least bytes of DEVICE and HOST together and at most `store_most` of
- * STORE. Returns false if there is none. */
+/* Of the members with at most `store_most` bytes of STORE, finds the one with the least bytes of
+ * DEVICE and HOST together. Returns false if there is none. */
 bool plan_needs_together(const struct plan_needs *needs, uint64_t store_most,
                          struct plan_need *out);
 

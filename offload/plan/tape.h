@@ -45,7 +45,7 @@ enum plan_op {
     PLAN_EXPAND, /* stored or packed weights -> weights that compute reads */
     /* forward of a block or section, for a micro-batch or a group of them */
     PLAN_FWD,
-    PLAN_BWD,    /* backward of the same, with recomputation if planned */
+    PLAN_BWD,    /* backward of a block or section, with recomputation if planned */
     PLAN_ROUND,  /* both fp32 sums of a shared parameter -> gradient type */
     PLAN_SUMS,   /* sums of squares of a gradient, by fixed tiles */
     PLAN_NORM,   /* all sums -> norm, clip factor, overflow verdict */
