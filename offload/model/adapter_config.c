@@ -97,8 +97,8 @@ static bool is_repeated(const struct model *model, struct module module)
     return false;
 }
 
-/* Writes a last name if every module of that name is adapted, else full paths, because PEFT adapts
- * whatever matches. */
+/* Of each adapted module, writes the last name if all modules of that name are adapted, else the
+ * full path, because PEFT adapts whatever matches. */
 static void write_targets(struct core_json_write *write, const struct model *model)
 {
     struct walk walk = {.model = model, .adapted = true};

@@ -86,7 +86,7 @@ void model_sums_add_part(struct model_sums *sums, const struct model_block *bloc
  * The hash does not depend on the run's precision and layout. */
 uint64_t model_sums_identity(const struct model_sums *sums, const struct model_files *files);
 
-/* Starts readahead of these elements for model_files_read. */
+/* Starts readahead of these elements for model_files_read, except of transposed tensors. */
 void model_files_expect(const struct model_files *files, const struct model_block *block,
                         uint64_t begin, uint64_t count);
 

@@ -34,8 +34,8 @@ static bool is_stale(const struct model_kept *kept, int fd)
            found.shards != kept->header.shards && strcmp(found.folder, kept->header.folder) == 0;
 }
 
-/* Removes a half-written or outdated file, but not a new file that another run has put in its
- * place. */
+/* Removes a file that an ended run left half-written, or an outdated one, but not a new file that
+ * another run has put in its place. */
 static void clear_one(const struct model_kept *kept, const char *name)
 {
     struct core_lock *lock = NULL;

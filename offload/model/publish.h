@@ -13,7 +13,8 @@
  * removed, with inode, size and time. Each entry ends with a NUL, and the list with one more. */
 #define MODEL_PUBLISH_LIST ".tide-publish"
 
-/* The mark: the files in FOLDER.partial belong to a run. It is removed last and not published. */
+/* The mark: the files in FOLDER.partial belong to a run. It is removed last, and is no part of the
+ * result. */
 #define MODEL_CLAIM_MARK ".tide-partial"
 
 /* Returns 1 if the folder is empty, 0 if not, or -errno if it cannot be read. */

@@ -22,7 +22,7 @@ struct model_save_options {
     enum model_dtype type; /* type of weights in files; without effect on adapters */
     uint64_t shard_bytes;  /* limit of a shard with several tensors; 0: 5 GB */
     bool replace;   /* replaces a model in FOLDER, which otherwise must be missing or empty */
-    uint64_t run;   /* number of the run, kept beside the model; 0: none */
+    uint64_t run;   /* number of the run, for MODEL_NOTE (save_folder.h); 0: no note */
     uint64_t steps; /* steps that the run has taken */
     uint64_t base;  /* for adapters: the base's identity (files.h); 0: not known yet */
     const char *base_folder; /* for adapters: the base's folder; NULL: unknown */

@@ -1,6 +1,6 @@
 /* stored.h: frozen layers in fewer bits than compute reads. The stored forms of a block's tensors
- * (kernels/quant.h) follow each other: linear weights in the storage's format; norms and biases as
- * compute reads them, or as bf16. Bytes are made in order from the model's files, so that little
+ * (kernels/quant.h) follow each other: most linear weights in the storage's format; other weights
+ * as compute reads them, or as bf16. Bytes are made in order from the model's files, so that little
  * memory is needed. */
 #ifndef OFFLOAD_MODEL_STORED_H
 #define OFFLOAD_MODEL_STORED_H
