@@ -52,7 +52,7 @@ struct model_config {
 int64_t model_config_window(const struct model_config *config, int64_t layer);
 /* Returns the factor of a layer's attention scores. */
 double model_config_scale(const struct model_config *config, int64_t layer);
-/* Hashes what changes results but no shape: windows, rotary embedding, scales of scores,
+/* Hashes settings that change results but no shape: windows, rotary embedding, scales of scores,
  * activation, epsilon, padding id. Never returns 0. */
 uint64_t model_config_hash(const struct model_config *config);
 
