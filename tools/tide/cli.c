@@ -117,7 +117,7 @@ void cli_signal_catch(int number, void (*handler)(int number))
     }
 }
 
-/* A closed pipe (`head`) is not an error. */
+/* Returns whether stdout is a pipe that its reader has closed (`head`): no message is needed. */
 static bool reader_is_gone(void)
 {
     struct pollfd end = {.fd = STDOUT_FILENO, .events = POLLOUT};

@@ -1,4 +1,5 @@
-/* cli.h: options, messages, tables and exit codes of all commands. The main thread only. */
+/* cli.h: options, messages, tables and exit codes of all commands. The main thread; any
+ * thread may print log lines. */
 #ifndef TOOLS_TIDE_CLI_H
 #define TOOLS_TIDE_CLI_H
 
@@ -49,7 +50,7 @@ struct cli_option {
 
 /* -q, -v and colours; set by cli_parse(). */
 struct cli_common {
-    int verbose; /* -1 with -q, else the number of -v */
+    int verbose; /* -1: quiet; else the number of -v after the last -q */
     bool color;  /* on stdout */
 };
 
@@ -65,8 +66,8 @@ struct cli_command {
     const char *summary;   /* one line */
     const char *arguments; /* "FILE"; NULL: none */
     size_t arguments_min, arguments_max;
-    const char *example; /* a real command line and its result */
-    const char *usage;   /* "--model DIR [OPTIONS]"; NULL: made from the options */
+    const char *example; /* a command line, perhaps with its result */
+    const char *usage;   /* "--model DIR [OPTIONS]"; NULL: generated */
     /* Prints the options for --help; NULL: a line for each option. */
     void (*print_options)(bool verbose);
     const struct cli_synonym *synonyms; /* ends with a row of NULL; NULL: none */
@@ -86,12 +87,11 @@ struct cli_parsed {
 };
 
 /* Parses argv, which begins after the name of the subcommand, and binds the log to stderr. "-" and
- * "_" are equal in names. Returns -1 to continue, or the exit code: CLI_DONE after --help,
- * CLI_WRONG after a message. */
+ * "_" are equal in names. Returns -1 to continue, or the exit code after --help or an error. */
 int cli_parse(const struct cli_command *command, const struct cli_option *options, size_t count,
               int argc, char **argv, struct cli_parsed *out);
 
-/* Returns the value of an option before cli_parse() runs; NULL: not given. */
+/* Finds the value of an option before cli_parse() runs; NULL: none. */
 const char *cli_find(int argc, char **argv, const char *name);
 
 /* Returns whether an argument is -q, -v or letters like -vv. */
@@ -99,7 +99,7 @@ bool cli_is_loudness(const char *word);
 
 bool cli_is_given(const struct cli_given *given, size_t index);
 
-/* Parses `text` into option->out; a CLI_FLAG ignores `text`. Returns 0 or -EINVAL. */
+/* Parses `text` into option->out; a CLI_FLAG ignores `text`. */
 int cli_take(const struct cli_option *option, const char *text);
 
 /* Also sends the lines of the command's log to `write`; NULL ends this. */
@@ -112,7 +112,7 @@ int cli_fail(const struct cli_command *command, int code, const char *format, ..
     __attribute__((format(printf, 3, 4)));
 
 /* Calls `handler` for the next signal of this number. A signal at least a second later has its
- * default effect; earlier ones are ignored as copies. A signal that was ignored at the start stays
+ * default effect; earlier ones are ignored as copies. If the signal is ignored (nohup), it stays
  * ignored. */
 void cli_signal_catch(int number, void (*handler)(int number));
 
@@ -129,15 +129,15 @@ struct core_json_write;
 /* Ends the JSON on stdout and its writer. Returns the same as cli_close(). */
 int cli_close_json(const struct cli_command *command, struct core_json_write *json, int code);
 
-/* Returns whether to colour this stream: a terminal that is not dumb, with NO_COLOR unset or
- * empty. */
+/* Returns whether to colour this stream: it is a terminal, TERM is set and not "dumb", and NO_COLOR
+ * is unset or empty. */
 bool cli_color(FILE *stream);
 
-/* A table of text. Cells are copied; lines do not end in spaces. */
+/* A table of text. Cells are copied; the last one of a line is not padded. */
 struct cli_table;
 int cli_table_create(size_t columns, struct cli_table **out);
 void cli_table_destroy(struct cli_table *table);
-/* `cells` has a text for each column; NULL: empty. Returns 0 or -ENOMEM. */
+/* `cells` has a text for each column; NULL: empty. */
 int cli_table_add(struct cli_table *table, const char *const *cells);
 /* `indent` begins every line. */
 void cli_table_print(const struct cli_table *table, FILE *stream, const char *indent);
@@ -153,8 +153,8 @@ const char *cli_bytes_print(uint64_t bytes, char out[CLI_NUMBER_BYTES]);
 int cli_rate_digits(double rate);
 
 /* Calls `run` with the arguments of main() and returns its result. If the stack limit is below
- * CORE_THREAD_STACK_BYTES, `run` is on a new thread with such a stack, which receives all signals.
- * Returns CLI_FAILED if that thread cannot be started. */
+ * CORE_THREAD_STACK_BYTES, `run` is on a new thread with such a stack, and this thread blocks all
+ * signals. Returns CLI_FAILED if that thread cannot be started. */
 int cli_main(int (*run)(int argc, char **argv), int argc, char **argv);
 
 #endif

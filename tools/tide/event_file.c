@@ -31,9 +31,8 @@ enum {
 };
 enum { WIRE_VARINT = 0, WIRE_FIXED64 = 1, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
 
-/* Bytes of a value: tag, float and field headers. */
 enum {
-    VALUE_BYTES_MAX = EVENT_TAG_BYTES_MAX + 24,
+    VALUE_BYTES_MAX = EVENT_TAG_BYTES_MAX + 24, /* with the float and field headers */
     VALUES_BYTES = EVENT_VALUES_MAX * VALUE_BYTES_MAX,
     FRAME_BYTES = 12,
 };

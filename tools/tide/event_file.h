@@ -8,7 +8,7 @@
 
 struct event_file;
 
-/* Creates the folder with its parents, and a file whose name sorts last. Returns 0 or -errno. */
+/* Creates the folder with its parents, and a file whose name sorts last. */
 int event_file_open(const char *folder, struct event_file **out);
 /* Returns the first failure of a write. NULL is allowed. */
 int event_file_close(struct event_file *file);
@@ -16,14 +16,14 @@ int event_file_close(struct event_file *file);
 void event_file_discard(struct event_file *file);
 
 /* Writes the head of the file: TensorBoard then hides events of older files from `step` on. Call it
- * first. Returns 0 or the first failure. */
+ * first. */
 int event_file_restart(struct event_file *file, uint64_t step);
 
 enum { EVENT_TAG_BYTES_MAX = 64, EVENT_VALUES_MAX = 64 };
 
 /* Writes the figures of a step: begin, a call for each value, end. Tags have at most
  * EVENT_TAG_BYTES_MAX bytes, steps at most EVENT_VALUES_MAX values. `end` returns 0 or the first
- * failure, after which nothing is written. */
+ * failure; after a failure nothing is written. */
 void event_file_begin(struct event_file *file, uint64_t step);
 void event_file_value(struct event_file *file, const char *tag, double value);
 int event_file_end(struct event_file *file);

@@ -40,7 +40,8 @@ struct job {
     char out[PATH_MAX]; /* --out without links */
 };
 
-/* After the first step has begun, errors are failures of the run, except -EINVAL: a bad row. */
+/* During the steps, -EINVAL means a bad row; their other errors, and all later errors, are failures
+ * of the run. */
 static int report_failure(struct job *job, int rc)
 {
     int code = job->unfit ? CLI_NO_FIT : finetune_exit_code(rc);
@@ -56,7 +57,7 @@ static void undo_claim(void *context)
     tide_folder_unclaim(context);
 }
 
-/* Locks --out, and checks again that no other run has written there. */
+/* Locks --out, and checks it before and after: another run may have written there. */
 static int claim_out(struct job *job)
 {
     struct cli_out out = {.path = job->flags.out,
@@ -98,7 +99,7 @@ static const char *board_flag(const struct finetune_flags *flags)
     return flags->tensorboard != NULL ? "--tensorboard" : "tensorboard.output_path";
 }
 
-/* Opening logs and timelines truncates them, so they must not be inputs. */
+/* Opening an output may truncate it, so it must not be an input. */
 static int check_outputs(const struct job *job)
 {
     const struct finetune_flags *flags = &job->flags;
@@ -324,7 +325,8 @@ static void print_outcome(const struct job *job)
     printf("\n");
 }
 
-/* Only a resumed run may replace the model in the folder by one with fewer steps. */
+/* Refuses to replace the model in --out by one with fewer steps. A run without steps to take keeps
+ * that model. */
 static int check_steps(const struct job *job)
 {
     const int64_t steps = job->settings.steps;

@@ -297,8 +297,8 @@ static int take_offload(struct finetune_config *config, const struct finetune_fl
 
 /* A monitor's section, and the flag that wins over it. */
 struct monitor {
-    const char *flag, *given; /* given NULL: no flag */
-    const char *key;          /* names the folder */
+    const char *flag, *given; /* `given`: the flag's value; NULL: none */
+    const char *key;          /* of the folder */
     const char *folder, *name, *file;
 };
 

@@ -14,7 +14,7 @@
 /* Zeroed by the caller. Must not move: the engine's options point into the struct. */
 struct finetune_config {
     struct core_cfg *cfg; /* owned; NULL without --config */
-    /* engine.stores points here; --store adds to it */
+    /* engine.stores points here: stores of the file, or of --store */
     struct tide_store_path store_paths[TIDE_STORES_MAX];
     char stores[TIDE_STORES_MAX][PATH_MAX]; /* their directories */
     bool has_total;                         /* the file sets the length of the schedule */
@@ -26,16 +26,15 @@ struct finetune_config {
     char board_path[PATH_MAX];
 };
 
-/* Reads flags->config, where flags replace "auto", into `engine` and `schedule`, which have
- * defaults. Warns of keys without effect. Returns 0 or -errno; finetune_config_fini() must be
- * called in any case. */
+/* Reads flags->config, where flags replace "auto", into `engine` and `schedule`, which hold
+ * the defaults. Warns of keys without effect. Call finetune_config_fini() even after an error. */
 int finetune_config_load(struct finetune_config *out, const struct finetune_flags *flags,
                          const struct tide_inspection *model, struct tide_engine_options *engine,
                          struct schedule *schedule);
 void finetune_config_fini(struct finetune_config *config);
 
-/* Returns whether the key has a value other than "auto". Writes its note to *out if the file has
- * the key. */
+/* Returns whether the file has the key, not ignored, with a value other than "auto". *out is its
+ * note, also with "auto". */
 bool finetune_config_has(const struct finetune_config *config, const char *key,
                          struct core_cfg_note *out);
 

@@ -12,18 +12,18 @@
 struct finetune_context {
     struct tide_context *context; /* owned */
     struct finetune_live live;
-    struct finetune_events events; /* warnings for the log */
+    struct finetune_events events; /* for the log */
     int64_t reads_ns;              /* when counting of rows began */
     bool may_stop;                 /* a signal cancels creating the engine */
     bool refuses;                  /* the run will be refused: hides warnings of libtide */
 };
 
-/* `verbose`: see struct cli_common. `talk` must not move until fini. Returns 0 or -errno. */
+/* `verbose`: see struct cli_common. `talk` must not move until fini. */
 int finetune_context_init(struct finetune_context *talk, int verbose);
 void finetune_context_fini(struct finetune_context *talk);
 
-/* Inspects a model folder. Returns -errno if it is inconsistent; without `weights`, only
- * config.json must be right, and other problems are warnings. */
+/* Inspects a model folder. Fails if it cannot be trained; without `weights`, only config.json must
+ * be right, and other problems are warnings. */
 int finetune_context_inspect(struct finetune_context *talk, const char *path, bool weights,
                              struct tide_inspection *out);
 

@@ -24,11 +24,11 @@ struct finetune_data_options {
     unsigned step_max;  /* most micro-batches of a step */
     bool pack;          /* several rows in one of `length_max`, without attention between them */
     bool split;         /* continue longer rows in further rows */
-    /* every row is {chosen, rejected}. A batch has two rows for each pair: chosen, rejected, chosen
-     * ... Excludes pack, split and train_on_all. */
+    /* every row has `chosen` and `rejected`. A batch has two rows for each pair: chosen, rejected,
+     * chosen ... Excludes pack, split and train_on_all. */
     bool pairs;
     bool skip_bad; /* skip bad rows with a warning; else they are errors */
-    /* every token; else replies of the assistant and completions */
+    /* every token; else replies of the assistant, completions and whole texts */
     bool train_on_all;
     const char *chat_format; /* NULL: the model's own */
     bool drop_last; /* leave out rows at the end of an epoch that do not fill a micro-batch */
@@ -57,12 +57,12 @@ struct finetune_data_info {
     int64_t targets;      /* trained tokens; with `pairs`, pairs */
     int64_t read;         /* rows of the file, bad ones excluded */
     int64_t wrong;        /* bad rows, left out */
-    int64_t cut;          /* rows longer than length_max */
+    int64_t cut;          /* rows or pairs cut to length_max */
     int64_t untrained;    /* rows or pieces without trained tokens, dropped */
     int64_t equal;        /* pairs with equal answers */
     int64_t micro_batches;
     int64_t batch;      /* rows (or pairs) of a micro-batch: as requested, or all */
-    int64_t dated;      /* 1: rows depend on `now` */
+    int64_t dated;      /* 1: rows may depend on `now` */
     int64_t memory;     /* bytes for reading the rows, batches excluded */
     int64_t row_memory; /* part of `memory` for one row */
 };

@@ -26,7 +26,7 @@ struct held {
 struct finetune_data {
     struct finetune_data_options options;
     struct text_feed_options feed_options;
-    struct text_feed *feed; /* owned; NULL before the first step, and after a failed rewind */
+    struct text_feed *feed; /* owned; NULL: not opened yet, or opening failed */
     int input;              /* owned; -1: none */
     struct finetune_data_info info;
     /* of the feed that counts rows, then of the run's feed */
@@ -34,12 +34,12 @@ struct finetune_data {
     struct finetune_counts counts;
     bool counted_before;        /* counts are from an earlier run */
     struct tide_batch *batches; /* owned */
-    struct held *held;          /* owned, one for each batch; rows of `length_max` */
+    struct held *held;          /* owned, one for each batch */
     struct text_batch next;     /* borrowed from the feed */
     bool has_next;
     int64_t tokens;             /* of the last step */
     int64_t wait_ns;            /* of the last step */
-    struct text_position place; /* after the last step */
+    struct text_position place; /* of the next step */
 };
 
 static const char *name_of(const struct finetune_data *data)
@@ -64,7 +64,7 @@ static int64_t rows_of(const struct finetune_data_options *options, int64_t step
     return small ? rows : INT64_MAX;
 }
 
-/* Returns INT64_MAX if the length of the run is in epochs. */
+/* Returns INT64_MAX if all rows are needed. */
 static int64_t rows_needed(const struct finetune_data_options *options)
 {
     return options->steps > 0 ? rows_of(options, options->steps) : INT64_MAX;
@@ -90,16 +90,16 @@ static int measure_pair(const struct text_batch *batch, struct finetune_data_inf
     return rc != 0 ? core_err_adopt(rc, tide_last_error()) : 0;
 }
 
-/* Compares epoch, file, offset and row. The number of earlier micro-batches depends on their
- * size. */
+/* Compares the epoch, the place and the rows since it. The number of earlier batches depends on
+ * their size. */
 static bool is_place(const struct text_position *at, const struct finetune_data_place *place)
 {
     enum { FIRST = 1, COUNT = 5 };
     return memcmp(at->word + FIRST, place->word + FIRST, COUNT * sizeof place->word[0]) == 0;
 }
 
-/* Reads the rows of the run once. A resumed run may end later, because its first steps may have
- * used more rows. */
+/* Reads the rows of the run, at most an epoch. A resumed run may end later, because its first steps
+ * may have used more rows. */
 static int scan(struct finetune_data *data)
 {
     const int64_t most = rows_needed(&data->options);
@@ -111,7 +111,7 @@ static int scan(struct finetune_data *data)
     struct finetune_data_info *info = &data->info;
     options.batch_rows = rows_each(&data->options);
     options.epochs = 1;
-    /* Nothing else runs yet. One thread does not read beyond the needed rows. */
+    /* Nothing else runs yet. Few rows do not need more than one thread. */
     options.threads = most >= MANY_ROWS ? text_feed_threads(0) : 1;
     /* The order decides which rows come first, and how rows are packed. */
     options.shuffle = options.shuffle && (options.pack || most < INT64_MAX);
@@ -238,15 +238,14 @@ static void fit_batch(struct finetune_data *data)
     data->feed_options.batch_rows = info->batch * rows_each(options);
 }
 
-/* Packed rows of a later epoch may be longer. */
+/* Packed or split rows of a later epoch may be longer. */
 static int64_t row_room(const struct finetune_data *data)
 {
     return data->options.pack || data->options.split ? data->options.length_max
                                                      : data->info.longest;
 }
 
-/* Limits a row to the memory that the counted rows took. Rows read ahead but never used may be
- * refused unseen. */
+/* Limits a row to the memory that sufficed for the counted rows. */
 static void limit_memory(struct finetune_data *data)
 {
     const uint64_t line_bytes = data->memory.line_bytes;
@@ -255,7 +254,7 @@ static void limit_memory(struct finetune_data *data)
     malloc_trim(0); /* leaves the memory to the plan */
 }
 
-/* Row offsets of a shuffled window grow by doubling. */
+/* Returns the bytes of the row offsets of a shuffled window, with room to grow. */
 static uint64_t window_bytes(const struct finetune_data *data)
 {
     enum { ROW_BYTES = 16, BYTES_MAX = 8 << 20 };
@@ -299,7 +298,6 @@ static int alloc_batches(struct finetune_data *data)
                                 count, data->feed_options.batch_rows);
 }
 
-/* Returns the batches of a step and some more. */
 static unsigned ahead_of(unsigned step_max)
 {
     return step_max < TEXT_AHEAD_MAX - 4 ? step_max + 4 : TEXT_AHEAD_MAX;
@@ -407,7 +405,6 @@ static int forget_counts(struct finetune_data *data, int rc)
                : rc;
 }
 
-/* Returns 0 or -errno. */
 static int look_ahead(struct finetune_data *data)
 {
     while (!data->has_next) {
@@ -450,7 +447,8 @@ int finetune_data_step(struct finetune_data *data, const struct tide_batch **bat
 {
     uint64_t epoch = 0;
     unsigned count = 0;
-    /* Opened late: the feed fills batches at once, and only a plan ensures that they fit. */
+    /* Opened as late as possible: the feed fills batches at once, and only a plan ensures that they
+     * fit. */
     int opened = data->feed != NULL ? 0 : open_feed(data, NULL);
     if (opened != 0) {
         return opened;

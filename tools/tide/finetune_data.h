@@ -1,5 +1,5 @@
-/* finetune_data.h: the rows of a file as micro-batches of steps, epoch after epoch; independent of
- * timing. Main thread; the feed has a thread of its own. */
+/* finetune_data.h: the rows of a file as micro-batches of steps, epoch after epoch; their order
+ * does not depend on timing. Main thread; the feed has its own threads. */
 #ifndef TOOLS_TIDE_FINETUNE_DATA_H
 #define TOOLS_TIDE_FINETUNE_DATA_H
 
@@ -9,8 +9,8 @@
 
 struct finetune_data;
 
-/* Counts the rows and finds the longest, unless an earlier run has kept the counts. Borrows paths
- * until close. Returns 0 or -errno; -EINVAL for a bad or too long row, or nothing to train on. */
+/* Counts the rows and finds the longest, unless an earlier run has kept the counts. Borrows the
+ * strings of the options until close. */
 int finetune_data_open(const struct finetune_data_options *options, struct finetune_data **out);
 void finetune_data_close(struct finetune_data *data);
 
@@ -29,13 +29,12 @@ int64_t finetune_data_tokens(const struct finetune_data *data);
  * excluded. */
 double finetune_data_wait(const struct finetune_data *data);
 
-/* Continues with the first row of the first epoch. Returns 0 or -errno. */
+/* Continues with the first row of the first epoch. */
 int finetune_data_rewind(struct finetune_data *data);
 
 /* Writes the position of the next step. */
 void finetune_data_tell(const struct finetune_data *data, struct finetune_data_place *out);
-/* Continues at a position. Returns 0 or -errno; -EINVAL if the file or the options of rows have
- * changed. */
+/* Continues at a position; refuses one of other files or other options of rows. */
 int finetune_data_seek(struct finetune_data *data, const struct finetune_data_place *place);
 
 /* Returns the number of steps of `epochs` epochs; a step does not cross epochs. */

@@ -1,4 +1,5 @@
-/* finetune_events.h: warnings, saves and resumes, kept until the log writes them. Any thread. */
+/* finetune_events.h: warnings, errors, saves and resumes, kept until the log writes them. Any
+ * thread. */
 #ifndef TOOLS_TIDE_FINETUNE_EVENTS_H
 #define TOOLS_TIDE_FINETUNE_EVENTS_H
 

@@ -50,9 +50,9 @@ struct finetune_figure {
     const char *tag; /* TensorBoard; NULL: none */
     enum finetune_figure_kind kind;
     size_t offset;    /* in struct finetune_record */
-    bool evaluations; /* written only after an evaluation */
-    bool ranks;       /* written only with several ranks */
-    bool pairs;       /* written only with --loss dpo */
+    bool evaluations; /* known only after an evaluation */
+    bool ranks;       /* known only with several ranks */
+    bool pairs;       /* known only with --loss dpo */
 };
 
 /* Returns a figure in the order of the log, where groups are contiguous; NULL after the last. */
@@ -66,7 +66,7 @@ double finetune_figure_value(const struct finetune_figure *figure,
 
 /* Writes the record's figures as members of the open object. */
 void finetune_figures_write(struct core_json_write *json, const struct finetune_record *record);
-/* Write a row of the CSV table (unknown figures are empty), or its names. */
+/* Write a row of the CSV table (unknown figures are empty) or the names of its columns. */
 void finetune_figures_print(FILE *file, const struct finetune_record *record);
 void finetune_figures_print_names(FILE *file);
 

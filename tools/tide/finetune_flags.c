@@ -328,8 +328,8 @@ static void write_item(const struct cli_option *option, const char *shown, char 
              option->value != NULL ? option->value : "", shown);
 }
 
-/* Returns whether the short help leaves the flag out: details of --lora, --loss or --freeze, or for
- * few machines. */
+/* Returns whether the short help leaves the flag out: it is a detail of --lora, --loss or --freeze,
+ * or for few machines. */
 static bool is_detail(const struct finetune_flag *row)
 {
     return strncmp(row->name, "lora-", 5) == 0 || row->at == AT(modules_to_save) ||

@@ -46,7 +46,7 @@ struct finetune_flags {
 
     const char *dev;
     int64_t threads, ranks, zero;
-    const char *rendezvous; /* where processes meet; NULL: MASTER_PORT + 1 */
+    const char *rendezvous; /* of torchrun; NULL: MASTER_ADDR, MASTER_PORT + 1 */
     uint64_t tile_bytes, device_memory, host_memory, data_memory;
     struct cli_texts store;
     int numa;   /* the index in "auto|off" */
@@ -67,7 +67,7 @@ struct finetune_flags {
     bool resume, checkpoint_local;
 };
 
-/* The key of ds_config.json for a flag, and where its value is kept. */
+/* A key of ds_config.json for a flag, and where its value is kept. */
 struct finetune_flag_key {
     const char *key;
     size_t at, bytes; /* in struct tide_engine_options */
@@ -81,7 +81,7 @@ struct finetune_flag {
     const char *value; /* name in --help; of a CLI_CHOICE, the choices */
     double low, high;
     const char *standard; /* the default as a value; NULL: none */
-    const char *shown;    /* the default in --help if it is not a value; both NULL: required */
+    const char *shown;    /* the default in --help if it is not a value */
     const char *help;
     struct finetune_flag_key keys[3];
     bool trains; /* has no effect on a plan */

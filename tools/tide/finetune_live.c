@@ -47,7 +47,7 @@ static size_t width_of(FILE *stream)
                                                                              : 79;
 }
 
-/* Returns the bytes of the text that fit: whole parts, separated by two spaces. */
+/* Returns the bytes of the text that fit: if possible, whole parts, which two spaces separate. */
 static size_t fitting(const char *text, size_t width)
 {
     size_t end = strlen(text);

@@ -1,5 +1,5 @@
 /* finetune_live.h: the progress of a run on stderr: on a terminal, an overwritten line; in a pipe,
- * a line every `print_every` steps. Main thread. */
+ * lines. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_LIVE_H
 #define TOOLS_TIDE_FINETUNE_LIVE_H
 
@@ -13,8 +13,9 @@ enum { FINETUNE_LIVE_RECENT = 16 };
 struct finetune_live {
     FILE *stream; /* borrowed; NULL: quiet */
     bool terminal;
-    uint64_t steps;       /* of the run */
-    uint64_t print_every; /* steps between two lines in a pipe */
+    uint64_t steps; /* of the run */
+    /* in a pipe, steps between two lines; first, last and evaluated steps are printed, too */
+    uint64_t print_every;
 
     /* Private. */
     bool open;  /* a line without its newline was printed */
@@ -31,7 +32,7 @@ void finetune_live_init(struct finetune_live *live, FILE *stream, bool quiet, ui
 void finetune_live_step(struct finetune_live *live, const struct finetune_record *record);
 /* Shows a long operation, such as "load"; on a terminal, with a share. */
 void finetune_live_progress(struct finetune_live *live, const struct tide_progress *progress);
-/* Ends the live line. Call it before anything else is written to the stream. */
+/* Ends the live line, so that what follows has a line of its own. */
 void finetune_live_end(struct finetune_live *live);
 
 /* Writes "1:02:03", "2:03" or "0:03". Returns `out`. */

@@ -49,7 +49,7 @@ static void cut_torn_line(const char *path)
     fclose(file);
 }
 
-/* Earlier content stays until the run begins, because the run may be refused. */
+/* Earlier lines stay until the run begins, because the run may be refused. */
 static int open_file(const char *path, bool append, FILE **file, char **kept)
 {
     if (path == NULL) {
@@ -165,7 +165,7 @@ int finetune_log_close(struct finetune_log *log)
     return rc;
 }
 
-/* Returns whether the file is empty. */
+/* Empties the file, unless the log appends. Returns whether the file is now empty. */
 static bool begin_file(const struct finetune_log *log, FILE *file, const char *path)
 {
     struct stat info;

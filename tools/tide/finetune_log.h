@@ -25,11 +25,11 @@ struct finetune_log_head {
     const struct tide_engine_options *engine;
     int64_t steps;                  /* of the whole run */
     int64_t begun;                  /* steps before the run was resumed */
-    int64_t eval_every, save_every; /* 0: evaluate at the end; do not save */
+    int64_t eval_every, save_every; /* eval_every 0: at the end; save_every 0: never */
 };
 
 struct finetune_summary {
-    double median_seconds; /* of the steps after the first */
+    double median_seconds; /* of the steps, without the first if there are others */
     double tokens_per_second;
     double peak_rss_gb;
     double peak_device_gb;
@@ -40,7 +40,6 @@ struct finetune_summary {
     size_t drive_count;
 };
 
-/* Returns 0 or -errno. */
 int finetune_log_open(const struct finetune_log_options *options, struct finetune_log **out);
 /* Returns the first failure of a write. NULL is allowed. */
 int finetune_log_close(struct finetune_log *log);

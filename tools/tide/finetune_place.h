@@ -5,16 +5,16 @@
 
 #include <tide/engine.h>
 
-/* Parses "weights=host,acts=recompute" into `out`. On -EINVAL nothing is set. */
+/* Parses "weights=host,acts=recompute" into `out`. On an error nothing is set. */
 int finetune_place_parse(const char *text, struct tide_engine_options *out);
 
 /* Adds "DIR" or "DIR:SIZE" to the stores of `out`, in `paths` ([TIDE_STORES_MAX]), with the name of
- * the directory in `directory` ([room]). `paths` and `directory` must outlive `out`. If the last
- * name has a colon without a number, the folder must exist. Returns 0 or -EINVAL. */
+ * the directory in `directory` ([room]). `paths` and `directory` must outlive `out`. A folder
+ * whose name ends like "a:b", without a number, must exist. */
 int finetune_store_parse(const char *text, struct tide_engine_options *out,
                          struct tide_store_path *paths, char *directory, size_t room);
 
-/* Parses "0.9,0.999". Returns 0 or -EINVAL. */
+/* Parses "0.9,0.999". */
 int finetune_betas_parse(const char *text, double *beta1, double *beta2);
 
 #endif

@@ -165,7 +165,7 @@ int finetune_checkpoint_look(struct tide_context *context, const char *out,
     return text_feed_now(&settings->now);
 }
 
-/* The rows must have the time of the resumed checkpoint. */
+/* Rows that contain the time must have that of the resumed checkpoint. */
 static int check_now(const struct finetune_run *run, const struct place *place, bool dated,
                      const char *path)
 {
@@ -412,7 +412,7 @@ static void summarize(struct finetune_run *run, struct steps *steps)
                              2 * run->ahead < run->steps - run->begun;
         run->summary.plan_seconds = clipped ? plan.clipped_seconds : plan.step_seconds;
     }
-    if (made > begun) { /* else the log already has a summary */
+    if (made > begun) { /* else there is nothing to summarize */
         finetune_log_summary(run->log, &run->summary);
     }
 }

@@ -25,7 +25,7 @@ struct finetune_run {
 
     /* Results. */
     int64_t steps; /* steps made, including those before a resume */
-    int64_t begun; /* before the resume */
+    int64_t begun; /* those before the resume */
     int64_t skipped;
     int64_t ahead;       /* steps whose speculative update was right */
     size_t full_steps;   /* steps with all planned micro-batches, the first one excluded */
@@ -35,21 +35,20 @@ struct finetune_run {
     bool stopped;       /* by a signal */
     int64_t save_begun; /* step of a checkpoint in progress; 0: none */
     int64_t saves, saves_failed;
-    char save_problem[512]; /* why the last due checkpoint is missing; "": it exists */
+    char save_problem[512]; /* why the last checkpoint was not written; "": no failure */
 };
 
-/* Trains until the last step or a signal. Computes the summary even after an error, and logs it if
- * a step was made. Returns 0 or -errno. */
+/* Trains until the last step or a signal. Computes the summary even after a failed step, and logs
+ * it if a step was made. */
 int finetune_run_steps(struct finetune_run *run);
 
 /* Sets `begun`, `place` and `now` of the settings from the checkpoint in `out` (NULL: not resumed).
- * Without a checkpoint, or if it has no time, `now` is that of text_feed_now(). Returns 0 or
- * -errno. */
+ * Without a checkpoint, or if it has no time, `now` is that of text_feed_now(). */
 int finetune_checkpoint_look(struct tide_context *context, const char *out,
                              struct finetune_settings *settings);
 
-/* Continues after the checkpoint from which the engine resumed, if any. `talks`: prints its name.
- * Returns 0 or -errno. */
+/* Continues after the checkpoint from which the engine resumed, if any. `talks`: prints its
+ * name. */
 int finetune_checkpoint_resume(struct finetune_run *run, bool talks);
 
 #endif

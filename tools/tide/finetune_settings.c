@@ -12,7 +12,7 @@
 #include "core/config/config.h"
 #include "tools/tide/finetune_place.h"
 
-/* Takes all flags, or those given. */
+/* `all`: flags that were not given are taken, too, with their defaults. */
 static int take_learning(struct finetune_settings *settings, const struct finetune_flags *flags,
                          bool all)
 {
@@ -152,8 +152,8 @@ static void warn_overridden(const struct finetune_settings *settings,
     }
 }
 
-/* train batch = micro-batch x accumulation x ranks. If only --batch or --accum is given,
- * train_batch_size gives the other, unless the file sets it. */
+/* train batch = micro-batch x accumulation x ranks. If only one of --batch and --accum is
+ * given, train_batch_size determines the other one, unless the file sets that one, too. */
 static int take_batch(struct finetune_settings *settings, const struct finetune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
@@ -197,7 +197,7 @@ static int take_batch(struct finetune_settings *settings, const struct finetune_
     return 0;
 }
 
-/* Sets defaults where no value was given. */
+/* Some optimizers have defaults of their own. */
 static void take_type_defaults(struct finetune_settings *settings,
                                const struct finetune_flags *flags)
 {

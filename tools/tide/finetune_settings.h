@@ -48,19 +48,18 @@ struct finetune_settings {
     char cache[PATH_MAX]; /* "": no cache */
 };
 
-/* `flags` must outlive `out`, which must not move. Returns 0 or -errno; on failure there is nothing
- * to fini. */
+/* `flags` must outlive `out`, which must not move. After a failure there is nothing to fini. */
 int finetune_settings_init(struct finetune_settings *out, const struct finetune_flags *flags,
                            const struct tide_inspection *model);
 void finetune_settings_fini(struct finetune_settings *settings);
 
-/* Returns how to read a file of rows; for evaluation (`trains` false), all rows in order. Borrows
- * `path`. */
+/* Returns how to read a file of rows; for evaluation (`trains` false), the whole file in order. The
+ * result borrows `path` and strings of `settings`. */
 struct finetune_data_options finetune_settings_data(const struct finetune_settings *settings,
                                                     const char *path, bool trains);
 
 /* Sets what depends on the data: length, batch, accumulation, tokens per row, and the steps of the
- * run. `steps` 0: unknown; schedules keep their own length. Returns 0 or -EINVAL. */
+ * run. `steps` 0: unknown; the schedule is then not changed. */
 int finetune_settings_fit(struct finetune_settings *settings, const struct finetune_data_info *info,
                           int64_t steps);
 

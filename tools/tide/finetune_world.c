@@ -59,7 +59,7 @@ static int follow(const struct cli_command *command, struct tide_world *world)
     return code;
 }
 
-/* Copies all arguments but -q and -v. Returns their number. */
+/* Copies the arguments except -q and -v. Returns the number of copies. */
 static uint64_t select_compared(int argc, char **argv, const char **to)
 {
     uint64_t count = 0;
@@ -95,8 +95,8 @@ int finetune_world_open(const struct cli_command *command, int argc, char **argv
     free(compared);
     if (rc != 0) {
         core_err_adopt(rc, tide_last_error());
-        /* The first process says why it left, and a signal's sender knows. Other errors may concern
-         * this machine only. */
+        /* No message: the first process has reported why it left, or a signal was the cause. Other
+         * errors may concern this machine only. */
         if (!leads && (rc == -EPIPE || rc == -ECANCELED)) {
             return finetune_exit_code(rc);
         }

@@ -7,13 +7,13 @@
 
 #include "tools/tide/finetune_flags.h"
 
-/* Connects the processes of a launcher. Returns -1 if this process is the first one or, with *out
- * NULL, the only one; otherwise the exit code, after the process has served or failed. */
+/* Connects the processes of a launcher. Returns -1 to continue as the first one or, with *out
+ * NULL, as the only one; else the exit code, after this process has served or could not connect. */
 int finetune_world_open(const struct cli_command *command, int argc, char **argv,
                         struct tide_world **out);
 
-/* Sets flags->ranks to the number of processes. Returns 0, or -EINVAL if another number was given,
- * --rendezvous is without torchrun, or processes have different arguments. */
+/* Sets flags->ranks to the number of processes, unless `world` is NULL. Refuses another given
+ * number, --rendezvous without torchrun, and processes with different arguments. */
 int finetune_world_count(const struct tide_world *world, struct finetune_flags *flags);
 
 void finetune_world_print(const struct tide_world *world);

@@ -70,7 +70,7 @@ static const char *what_name(uint32_t what)
 static void print_checkpoint(const struct tide_inspection *one)
 {
     char bytes[CLI_NUMBER_BYTES];
-    if (one->family[0] == '\0') { /* else the manifest is unreadable */
+    if (one->family[0] == '\0') { /* the manifest is unreadable */
         printf(": checkpoint\n");
     } else {
         printf(": checkpoint of a ");
@@ -196,7 +196,7 @@ static void print_text(const char *path, const struct tide_inspection *one)
     }
 }
 
-/* As text: JSON numbers do not hold 64 bits. */
+/* As text: many readers of JSON round numbers of 64 bits. */
 static void write_run(struct core_json_write *json, uint64_t run)
 {
     char text[17];

@@ -10,7 +10,7 @@ struct cli_machine {
     int64_t devices; /* GPUs; 1 without any */
 };
 
-/* `name`: a path, or the name of an installed machine. Returns 0 or -errno with a message. */
+/* `name`: a path, or the name of an installed machine. */
 int cli_machine_find(const char *name, struct cli_machine *out);
 
 #endif

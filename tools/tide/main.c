@@ -72,7 +72,7 @@ static int tide_main(int argc, char **argv)
      * as the limit. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("OMP_STACKSIZE", "8M", 0);
-    /* Freed blocks go back to the system, so that measured memory is in use. */
+    /* Large blocks go back to the system when they are freed, so that measured memory is in use. */
     mallopt(M_MMAP_THRESHOLD, 1 << 20);
     name_first(argc, argv);
     if (argc < 2) {

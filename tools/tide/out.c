@@ -44,7 +44,7 @@ static int check_parent(const char *path)
 /* The file .tide-model in the folder of a model. */
 struct note {
     char *text;  /* owned; NULL: none */
-    size_t head; /* of the first line */
+    size_t head; /* bytes of the first line */
     int version; /* 2: with checksums */
     uint64_t run;
     int64_t steps;
@@ -105,7 +105,7 @@ static const char *next_note_line(const struct note *note, const char *at, struc
     return name + length + 1;
 }
 
-/* Copies have other times, so checksums are compared. */
+/* Copies have other times; then checksums decide, if the note has them. */
 static bool is_same_file(const struct note *note, const struct noted *noted, int folder)
 {
     struct stat info;

@@ -9,14 +9,14 @@
 
 struct cli_out {
     const char *path;  /* of --out */
-    const char *model; /* folder of the trained model; NULL: nothing is trained */
+    const char *model; /* folder of the model to train; NULL: nothing is trained */
     bool overwrite;
     bool resume;
-    bool claimed; /* --out is locked, and files that a killed run left half-moved are in it */
+    bool claimed; /* --out is locked; what a killed run had moved in part is complete in it */
 };
 
-/* Writes the path of the output folder to `whole`, without ".", ".." and a link at the end, because
- * the model is first written beside the folder. Returns 0 or -errno. */
+/* Writes the path of the output folder to `whole`, without ".", ".." or a link at the end, because
+ * the model is first written beside the folder. */
 int cli_out_resolve(const char *path, char whole[PATH_MAX]);
 
 /* Returns -errno if what is at --out, or a missing parent, forbids its use; does not check

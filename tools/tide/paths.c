@@ -30,7 +30,7 @@ static bool is_same(const struct stat *one, const struct stat *other)
     return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }
 
-/* Writing to devices and pipes destroys no data. */
+/* Writing to a pipe or a character device destroys no data. */
 static bool holds_bytes(const struct stat *info)
 {
     return S_ISREG(info->st_mode) || S_ISDIR(info->st_mode);
@@ -214,7 +214,7 @@ static bool is_reserved(const char *name, const struct cli_path *paths, size_t c
            strncmp(name, mark, sizeof mark - 1) == 0;
 }
 
-/* `folder` may not exist. `child`: the first name below `folder`. */
+/* `folder` need not exist. `child`: the first name below `folder`. */
 static bool is_below(const struct place *place, const struct place *folder, char child[PATH_MAX])
 {
     const size_t made = strlen(folder->rest);
@@ -279,7 +279,7 @@ static int check_pair(const struct cli_path *written, const struct place *place,
                                   written->flag, path, other->flag, other->path);
     }
     if (find_place(other->path, &second) != 0) {
-        return 0; /* reported with this path itself */
+        return 0; /* its own check reports this */
     }
     if (is_same_place(place, &second)) {
         return core_err_set(-EINVAL, "%s and %s both write %s; name two files", written->flag,

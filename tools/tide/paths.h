@@ -38,7 +38,7 @@ enum cli_path_shape {
  * and FIFOs as CLI_PATH_FILE_LAST. Does not look for readers of a FIFO. NULL is allowed. */
 int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape);
 
-/* Returns whether two paths lead to one file or folder, which may not exist. */
+/* Returns whether two paths lead to one file or folder, which need not exist. */
 bool cli_path_is_same(const char *one, const char *other);
 
 /* Paths of at most PATH_MAX bytes. */

@@ -25,7 +25,7 @@ struct wish {
     int64_t nodes;
     int64_t ranks_per_node;
     double straggler;
-    char model[PATH_MAX]; /* flags.model if it named a config.json */
+    char model[PATH_MAX]; /* the folder, if --model named its config.json */
 };
 
 /* Options of this command alone. The short help has those before SAVE_RATES. */

@@ -10,7 +10,7 @@ struct core_json_write;
 enum { PLAN_JSON_VERSION = 1 };
 
 /* Writes an object under `key`, which may be NULL; with `what_if`, also the times of a step on
- * machines with twice as much of one part. The caller ends the writer. Returns 0 or -errno. */
+ * machines with twice as much of one part. The caller ends the writer. */
 int cli_plan_write_json(struct core_json_write *json, const char *key, const struct tide_plan *plan,
                         const struct tide_engine_options *options, bool what_if);
 

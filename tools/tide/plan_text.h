@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <tide/engine.h>
 
-/* Prints bytes of tiers and consumers, choices, the time of a step and its bottleneck. Returns 0 or
- * -errno. */
+/* Prints the bytes of the tiers and their parts, the choices, the time of a step and its
+ * bottleneck. */
 int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_options *options,
                    FILE *stream);
 
@@ -15,12 +15,12 @@ void cli_plan_print_short(const struct tide_plan *plan, const struct tide_engine
                           FILE *stream);
 
 /* Prints the times of a step with twice as much of each part of the machine, the most useful part
- * first. Returns 0 or -errno. */
+ * first. */
 int cli_plan_print_what_if(const struct tide_plan *plan, FILE *stream);
 
 enum { CLI_WHAT_IFS_MAX = 16 };
 
-/* Writes what cli_plan_print_what_if() prints. Returns 0 or -errno. */
+/* Writes what cli_plan_print_what_if() prints. */
 int cli_plan_what_ifs(const struct tide_plan *plan, struct tide_plan_what_if out[CLI_WHAT_IFS_MAX],
                       size_t *count);
 

@@ -25,7 +25,7 @@ static bool ends_with(const char *text, const char *end)
     return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
 }
 
-/* Returns 0 or -errno; -EINVAL: no log, or several. */
+/* Finds the log of a folder that has one log. */
 static int find_log(const char *folder, char *out)
 {
     DIR *list = opendir(folder);

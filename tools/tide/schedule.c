@@ -124,7 +124,7 @@ double schedule_beta1(const struct schedule *schedule, int64_t update)
 }
 
 /* DeepSpeed computes the rate of a warmup after an update, from the index of that update, so the
- * first two updates have the lowest rate. */
+ * warmup begins with the second update. */
 static double warmup_part(const struct schedule *schedule, int64_t last, int64_t steps)
 {
     return schedule->log_warmup ? 1.0 / log((double)steps) * log((double)(last + 1))

@@ -21,8 +21,8 @@ enum schedule_kind {
 
 struct schedule {
     enum schedule_kind kind;
-    double lr;      /* of the optimizer; of LR_RANGE_TEST, the first rate */
-    int64_t total;  /* total_num_steps of the configuration, else updates of the run */
+    double lr;      /* peak; of LR_RANGE_TEST, the first rate */
+    int64_t total;  /* total_num_steps of the configuration, else steps of the run */
     int64_t warmup; /* updates of the warmup */
 
     int64_t decay; /* WSD: updates of the decay at the end */
@@ -54,7 +54,7 @@ struct schedule {
 /* Returns "constant", "linear", "LRRangeTest", "WarmupLR" ... */
 const char *schedule_name(enum schedule_kind kind);
 
-/* Returns the learning rate of an update, from 0. Skipped steps are not counted. */
+/* Returns the learning rate of an update; the first one is 0. Skipped steps are not counted. */
 double schedule_lr(const struct schedule *schedule, int64_t update);
 
 /* Returns the first beta of an update if `moves_beta`. The second beta is then `schedule_beta2`, as

@@ -7,7 +7,7 @@
 #include "core/base/utf8.h"
 #include "tools/tide/cli.h"
 
-/* Returns true for C0 and C1 controls, and marks of direction. */
+/* Returns true for control characters, line separators and marks of direction. */
 static bool is_steering(uint32_t point)
 {
     return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0x200E || point == 0x200F ||
@@ -40,7 +40,7 @@ void cli_print_text(FILE *stream, const char *text, size_t bytes)
 struct cli_table {
     size_t columns;
     size_t rows, rows_room;
-    char **cells; /* owned, as are the cells; row by row */
+    char **cells; /* owned, like each cell; row by row */
 };
 
 static int no_memory(void)

@@ -36,7 +36,7 @@ struct figures {
     uint64_t rows; /* after packing */
     uint64_t shortest;
     uint64_t longest;
-    uint64_t buckets[BUCKETS]; /* rows with 2^i ... 2^(i + 1) - 1 tokens */
+    uint64_t buckets[BUCKETS]; /* documents with 2^i ... 2^(i + 1) - 1 tokens */
 };
 
 struct tokenize {
@@ -54,8 +54,8 @@ struct tokenize {
     struct text_reader *reader;       /* owned */
     struct text_pack *pack;           /* owned */
     struct text_tokenizer *tokenizer; /* owned: for rows of ids */
-    struct text_scratch *scratch;     /* owned; NULL: ids are shown */
-    FILE *file;                       /* owned */
+    struct text_scratch *scratch;     /* owned; NULL: none yet, or ids are shown */
+    FILE *file;                       /* owned unless stdout; NULL: none */
     char *target;                     /* owned: final name; NULL: none */
     char *partial;                    /* owned: temporary name */
     int lock;                         /* descriptor of `partial`, locked */
@@ -86,7 +86,7 @@ static int print_token(const struct tokenize *t, int32_t id, bool trained, size_
     } else {
         printf("%s%s", index > 0 && t->scratch == NULL ? " " : "", trained ? "[" : "");
     }
-    for (size_t at = 0; at < bytes;) { /* a newline is also printed */
+    for (size_t at = 0; at < bytes;) { /* after "\n", a newline is printed */
         const char *end = memchr(text + at, '\n', bytes - at);
         const size_t length = end != NULL ? (size_t)(end - text) + 1 - at : bytes - at;
         cli_print_text(stdout, text + at, length);
@@ -190,7 +190,7 @@ static int count_document(struct tokenize *t, const struct text_document *docume
     return rc;
 }
 
-/* Without --stats and --out, reads only the rows to show. */
+/* Without --stats and --out, stops after the rows to show. */
 static int read_all(struct tokenize *t)
 {
     int rc;
@@ -314,7 +314,7 @@ static int check_out(const struct tokenize *t)
 
 static const char *volatile left; /* the file that a signal removes */
 
-/* A handler that only sets a flag might wait for input for ever. */
+/* Setting a flag would not end a read of standard input. */
 static void remove_left(int number)
 {
     sigset_t ends;
@@ -328,8 +328,8 @@ static void remove_left(int number)
     raise(number);
 }
 
-/* Takes over the file of a killed run. Returns the descriptor, or -1 with errno; EBUSY: another run
- * writes the file. */
+/* Creates the file, or takes over that of a killed run. Returns the descriptor, or -1 with errno;
+ * EBUSY: another run writes the file. */
 static int lock_partial(const char *name)
 {
     enum { TRIES = 100 };

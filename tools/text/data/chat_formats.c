@@ -1,10 +1,9 @@
-/* chat_formats.c: chat formats for models without a template; {% generation %} marks the
- * replies. */
+/* chat_formats.c: named chat formats; {% generation %} marks the replies. */
 #include <string.h>
 
 #include "tools/text/data/chat.h"
 
-#define PARTS /* text of a message whose content is a list of parts */                             \
+#define PARTS /* text of a message; its content may be a list of parts */                          \
     "{%- macro text(c) -%}{%- if c is string -%}{{ c }}{%- elif c is iterable and c is not "       \
     "mapping -%}{%- for p in c -%}{%- if p.type == 'text' -%}{{ p.text }}{%- else -%}"             \
     "{{ raise_exception('this chat format supports only text parts') }}{%- endif -%}{%- endfor "   \
@@ -16,7 +15,7 @@
     "{%- if tools -%}{{ raise_exception('this chat format knows no tools; the model needs a "      \
     "template of its own') }}{%- endif -%}"
 
-/* The system message goes into the first turn of the user. */
+/* Moves the system message from the turns to ns.system, and begins the loop over the turns. */
 #define SYSTEM_FIRST                                                                               \
     "{%- set ns = namespace(system='') -%}"                                                        \
     "{%- if messages and messages[0].role in ['system', 'developer'] -%}"                          \

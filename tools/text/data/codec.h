@@ -16,7 +16,7 @@ struct text_codec_io {
 struct text_codec {
     unsigned char magic[4]; /* first bytes of such a stream */
     size_t magic_bytes;
-    /* Returns 0 or -errno; -ENOTSUP if tide was built without the library. */
+    /* Returns -ENOTSUP if tide was built without the library. */
     int (*create)(void **state);
     void (*destroy)(void *state);
     int (*restart)(void *state);

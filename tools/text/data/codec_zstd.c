@@ -11,7 +11,7 @@ struct zstd {
     ZSTD_DStream *stream;       /* owned */
     struct core_budget *budget; /* borrowed: charged for the stream; NULL: none */
     uint64_t charged;
-    bool ended; /* between two frames */
+    bool ended; /* a frame has ended, and no other has begun */
 };
 
 static void zstd_destroy(void *state)

@@ -55,7 +55,7 @@ static int find_end(struct text_encoder *encoder)
     return encoder->end != NULL ? 0 : core_err_set(-ENOMEM, "no memory for an encoder");
 }
 
-/* The tokenizer would split unknown special tokens into letters. */
+/* The tokenizer would encode unknown special tokens as ordinary text. */
 static void warn_unknown(const struct text_encoder *encoder, const char *format)
 {
     static const struct {
@@ -220,7 +220,7 @@ static int add_tokens(const struct text_encoder *encoder, const struct text_enco
     return 0;
 }
 
-/* Appends the end token if it is missing. */
+/* Joins prompt and completion, and appends the end token if it is missing. */
 static int join_texts(struct text_encoder *encoder, const struct text_row *row, size_t *bytes)
 {
     const size_t end = encoder->end != NULL ? strlen(encoder->end) : 0;

@@ -15,19 +15,19 @@ struct text_tokenizer;
 /* `vocab`, `now`: see text_feed_options. */
 int text_encoder_create(const char *folder, const char *format, int64_t vocab, int64_t now,
                         struct text_encoder **out);
-/* Creates an encoder for another thread. The encoder shares the tokenizer, the template and the
- * given warnings of `first`, which must be destroyed last. */
+/* Creates an encoder for another thread. It shares the tokenizer and the template of `first`, which
+ * must be destroyed last. */
 int text_encoder_share(struct text_encoder *first, struct text_encoder **out);
 void text_encoder_destroy(struct text_encoder *encoder);
-/* Frees buffers that are kept between rows. Returns 0 or -ENOMEM. */
+/* Frees buffers that are kept between rows. */
 int text_encoder_trim(struct text_encoder *encoder);
 
 const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *encoder);
-/* Returns whether the chat template of the model uses the time. */
+/* Returns whether the chat template may write the time. */
 bool text_encoder_dated(const struct text_encoder *encoder);
 
-/* Encodes a row, or both rows of a pair (`train_on` is ignored). Returns 0; -ENOTSUP if the model
- * lacks something that such rows need; another -errno for a bad row. */
+/* Encodes a row, or both rows of a pair (`train_on` is ignored). -ENOTSUP: the model lacks
+ * something that such rows need. */
 int text_encoder_encode(struct text_encoder *encoder, const struct text_row *row,
                         enum text_train_on train_on, struct text_sample *out);
 

@@ -21,15 +21,14 @@
 struct text_feed;
 
 /* Opens the files and starts to prepare batches; `from` NULL: at the beginning. Borrows the strings
- * and lists of the options until close. Returns 0 or -errno; -EINVAL for contradictory options or a
- * position of other data. */
+ * and lists of the options until close. Refuses contradictory options and a position of other
+ * data. */
 int text_feed_open(const struct text_feed_options *options, const struct text_position *from,
                    struct text_feed **out);
 void text_feed_close(struct text_feed *feed);
 
-/* Returns 1 and the next batch; 0 after the last epoch, with the final counts; -errno for a bad row
- * (TEXT_BAD_STOP), a file that cannot be read, or an epoch without targets. Errors are
- * permanent. */
+/* Returns 1 and the next batch; 0 after the last epoch, with the final counts; -errno, for
+ * example for a bad row (TEXT_BAD_STOP) or an epoch without targets. Errors are permanent. */
 int text_feed_next(struct text_feed *feed, struct text_batch *out);
 
 /* Sets *out to the `now` of a new run: SOURCE_DATE_EPOCH (UTC) or, if unset, the local time.

@@ -33,7 +33,7 @@ struct text_group {
     _Atomic size_t to; /* next row to be encoded */
     char *texts;       /* owned; unused with one thread */
     size_t texts_room;
-    struct text_encoder **encoders; /* owned, [threads]; NULL until a row needs them */
+    struct text_encoder **encoders; /* owned, [threads], like each; NULL until needed */
     unsigned threads;
     struct core_team *team; /* owned; NULL: not needed, or not yet */
     bool ended;             /* `end` and its message follow the last row */

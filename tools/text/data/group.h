@@ -1,6 +1,6 @@
 /* group.h: reads rows in groups and encodes them on several threads, the caller's included. Rows
- * and their errors keep the order of the files. A group has at most TEXT_GROUP_ROWS rows of about
- * TEXT_GROUP_BYTES, or one longer row; with one thread, one row. Private to reader.c. */
+ * and their errors keep their order. A group has at most TEXT_GROUP_ROWS rows, and ends with the
+ * row that reaches TEXT_GROUP_BYTES; with one thread, it has one row. Private to reader.c. */
 #ifndef TOOLS_TEXT_DATA_GROUP_H
 #define TOOLS_TEXT_DATA_GROUP_H
 
@@ -14,10 +14,10 @@ struct text_group;
 enum {
     TEXT_GROUP_ROWS = 256,
     TEXT_GROUP_BYTES = 1 << 20,
-    TEXT_GROUP_TOKENS = 4096, /* buffers of a row of this size are kept */
+    TEXT_GROUP_TOKENS = 4096, /* larger buffers of a row are not kept */
 };
 
-/* A row; borrowed from the group until the next fill. */
+/* A row; borrowed from the group until the next call. */
 struct text_made {
     struct text_record record;
     struct text_place after; /* position of the next row */

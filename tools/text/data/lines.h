@@ -1,5 +1,5 @@
 /* lines.h: the rows of one file as JSON texts: lines of JSONL, or elements of an array if the file
- * begins with "[". One row is in memory at a time. Private to records.c. One thread. */
+ * begins with "[". Needs memory for about one row. Private to records.c. One thread. */
 #ifndef TOOLS_TEXT_DATA_LINES_H
 #define TOOLS_TEXT_DATA_LINES_H
 
@@ -13,10 +13,10 @@ struct text_line {
     const char *text; /* borrowed until the next call; NULL: longer than the limit */
     uint64_t bytes;
     uint64_t offset;
-    uint64_t row; /* from 1; right only if reading began at the beginning */
+    uint64_t row; /* from 1, counted from the `row` of the last seek */
 };
 
-/* `input`: see source.h. Longer rows than `row_bytes` are skipped. */
+/* `input`: see source.h. Rows longer than `row_bytes` are returned without text. */
 int text_lines_open(const char *path, int input, size_t row_bytes, struct text_lines **out);
 void text_lines_close(struct text_lines *lines);
 
@@ -37,7 +37,7 @@ int text_lines_seek(struct text_lines *lines, uint64_t offset, uint64_t row);
  * its end. */
 uint64_t text_lines_offset(const struct text_lines *lines);
 
-/* Frees the buffers; the file stays open. */
+/* Frees the buffer; the file stays open. Seek before the next read. */
 void text_lines_trim(struct text_lines *lines);
 
 /* Returns 1 and the next row that is not blank; 0 at the end; -errno. */
@@ -45,7 +45,7 @@ int text_lines_next(struct text_lines *lines, struct text_line *out);
 
 /* Continues with the first line that begins at or after `offset`. */
 int text_lines_seek_near(struct text_lines *lines, uint64_t offset);
-/* Counts the lines that end before `offset`. Call text_lines_seek() before the next read. */
+/* Counts the lines that begin before `offset`. Call text_lines_seek() before the next read. */
 int text_lines_count(struct text_lines *lines, uint64_t offset, uint64_t *rows);
 
 #endif

@@ -37,7 +37,7 @@ struct text_feed_options {
     enum text_on_bad_row on_bad_row;
     bool pack;  /* several documents in a row, without attention between them */
     bool split; /* rows longer than seq_len continue in further rows */
-    /* every row of the files is {"prompt", "chosen", "rejected"} and becomes two neighbouring rows
+    /* every row of the files has "chosen" and "rejected" and becomes two neighbouring rows
      * of a batch. Excludes pack, split and TEXT_TRAIN_ALL. */
     bool pairs;
     bool quiet;   /* no warnings: they were given before */
@@ -56,7 +56,7 @@ struct text_feed_options {
     int64_t length_room; /* tokens of the longest row; 0: seq_len */
     unsigned ranks;      /* ranks that share the rows; 0: 1 */
     unsigned rank;
-    unsigned ahead;   /* batches prepared ahead; 0: 4, at most TEXT_AHEAD_MAX */
+    unsigned ahead;   /* batches prepared ahead; 0: 4; at most TEXT_AHEAD_MAX */
     unsigned threads; /* tokenizing threads; 0: 1, the one that prepares batches */
 };
 
@@ -72,7 +72,7 @@ struct text_counts {
     uint64_t documents; /* in batches; two of each pair */
     uint64_t tokens;    /* in batches, without padding */
     uint64_t targets;   /* trained tokens; with `pairs`, pairs */
-    uint64_t dated;     /* 1: rows used a chat template that writes the time */
+    uint64_t dated;     /* 1: rows may contain the time, by the chat template */
 };
 
 #endif

@@ -32,7 +32,7 @@ void text_pack_destroy(struct text_pack *pack);
 
 /* Fills the next window. Returns 1; 0 at the end of the epoch; -errno. */
 int text_pack_fill(struct text_pack *pack, struct text_reader *reader);
-/* Fills a window step by step: clear it; add rows of the files (1; 0 at the end of the epoch;
+/* Fill a window step by step: clear it; add rows of the files (1; 0 at the end of the epoch;
  * -errno) until is_full; arrange documents in rows. */
 void text_pack_clear(struct text_pack *pack);
 int text_pack_add(struct text_pack *pack, struct text_reader *reader);

@@ -19,7 +19,7 @@ uint64_t text_reader_mark(const struct text_reader *reader);
 int text_reader_seek(struct text_reader *reader, uint64_t epoch, struct text_place place);
 struct text_place text_reader_place(const struct text_reader *reader);
 
-/* Returns the share of the epoch's bytes that were read, 0 to 1; negative if unknown. */
+/* Returns about the share of the epoch's bytes that were read, 0 to 1; negative: unknown. */
 double text_reader_part(const struct text_reader *reader);
 
 /* Returns 1 and the next row or pair, borrowed until the next call; 0 at the end of the epoch;
@@ -32,7 +32,7 @@ const struct text_encoder *text_reader_encoder(const struct text_reader *reader)
 
 uint64_t text_reader_rows(const struct text_reader *reader);
 uint64_t text_reader_bad(const struct text_reader *reader);
-/* Returns whether a row used a chat template that writes the time. */
+/* Returns whether rows may contain the time, which a chat template can write. */
 bool text_reader_dated(const struct text_reader *reader);
 
 #endif

@@ -1,5 +1,5 @@
-/* records.h: the rows of several files as JSON texts. One row is in memory; at most 16 files are
- * open, plus those that cannot be reopened. Shuffled: blocks of TEXT_BLOCK_BYTES follow in a seeded
+/* records.h: the rows of several files as JSON texts. At most 16 files are open, plus those
+ * that cannot be reopened. Shuffled: blocks of TEXT_BLOCK_BYTES follow in a seeded
  * order, and the rows of TEXT_WINDOW_BLOCKS blocks are mixed. The order depends only on seed, epoch
  * and files. One thread. */
 #ifndef TOOLS_TEXT_DATA_RECORDS_H
@@ -44,7 +44,7 @@ struct text_record {
     uint64_t row; /* line or element, from 1; 0: not counted, see text_records_name() */
 };
 
-/* Opens the files of `paths`, those of a pattern in the order of names; -ENOENT if there are
+/* Opens the files of `paths`, those of a pattern in the order of names; fails if there are
  * none. */
 int text_records_open(const struct text_records_options *options, struct text_records **out);
 void text_records_close(struct text_records *records);
@@ -52,18 +52,18 @@ void text_records_close(struct text_records *records);
 const char *text_records_file(const struct text_records *records, size_t file);
 /* Returns whether `name` (a path, a pattern or "-") refers to the file `path`. */
 bool text_records_means(const char *name, const char *path);
-/* Returns a hash of the names and sizes of the files, the seed and the order. */
+/* Returns a hash of the names (without folders) and sizes of the files and, if they are shuffled,
+ * the seed. */
 uint64_t text_records_mark(const struct text_records *records);
 
-/* Returns the share of the epoch's bytes that were read, 0 to 1; negative if unknown. */
+/* Returns about the share of the epoch's bytes that were read, 0 to 1; negative: unknown. */
 double text_records_part(const struct text_records *records);
 
 /* Continues at a place of an epoch. All zero is the beginning. */
 int text_records_seek(struct text_records *records, uint64_t epoch, struct text_place place);
 struct text_place text_records_place(const struct text_records *records);
 
-/* Returns 1 and the next row that is not blank; 0 at the end of the epoch; -errno, such as -EINVAL
- * for a broken array. */
+/* Returns 1 and the next row that is not blank; 0 at the end of the epoch; -errno. */
 int text_records_next(struct text_records *records, struct text_record *out);
 
 enum { TEXT_NAME_BYTES = 512 };

@@ -43,7 +43,7 @@ struct text_row {
     size_t prompt_messages; /* CHAT_COMPLETION, CHAT_PAIR: messages of the prompt */
 };
 
-/* Parses a row. Returns -EINVAL with the key. On failure there is nothing to free. */
+/* Parses a row; messages name the wrong key. On failure there is nothing to free. */
 int text_row_parse(const char *json, size_t bytes, struct text_row *out);
 /* Parses a row that must be a pair; text_row_parse() refuses pairs. */
 int text_row_parse_pair(const char *json, size_t bytes, struct text_row *out);

@@ -23,7 +23,7 @@ int text_row_chat_make(const struct text_row_turns *first, const struct text_row
 size_t text_row_chat_adds(const struct text_row_turns *turns);
 
 struct text_row_instruction {
-    const struct core_json_value *instruction; /* a string, as are `input` and `system` */
+    const struct core_json_value *instruction; /* a string, like `input` and `output` */
     const struct core_json_value *input;       /* NULL: none */
     const struct core_json_value *output;
     const struct core_json_value *system; /* NULL: none */

@@ -13,7 +13,7 @@ struct text_row_pair {
     const struct core_json_value *system;
 };
 
-/* Sets the kind of `row`, its prompt and its answers. Returns -EINVAL with the key. The caller
+/* Sets the kind of `row`, its prompt and its answers. Messages name the wrong key. The caller
  * frees the documents of `row`, even after an error. */
 int text_row_pair_read(struct text_row *row, const struct text_row_pair *pair);
 

@@ -171,7 +171,7 @@ static int read_member(struct reading *reading, const struct core_json_token *ke
     return core_json_scan_skip(&reading->scan, key);
 }
 
-/* Returns 1, 0, or -EINVAL if the row is not an object. */
+/* Returns 1; 0 without input_ids; -errno. */
 static int find_ids(const char *json, size_t bytes)
 {
     struct core_json_scan scan;

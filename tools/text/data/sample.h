@@ -18,15 +18,14 @@ struct text_sample {
 };
 
 void text_sample_fini(struct text_sample *sample);
-/* Copies a sample to memory of its size. Returns 0 or -ENOMEM. */
+/* Copies a sample to new memory of its size. */
 int text_sample_copy(const struct text_sample *sample, struct text_sample *out);
-/* Returns 0 or -ENOMEM. */
 int text_sample_add(struct text_sample *sample, int32_t id, int32_t label);
 /* Returns the number of trained tokens that are predicted: labels other than TEXT_IGNORED, the
  * first label excluded. */
 size_t text_sample_targets(const int32_t *labels, size_t count);
 
-/* Reads `input_ids` and `labels` of a row. Returns 1; 0 without input_ids; -EINVAL. Ids must be
+/* Reads `input_ids` and `labels` of a row. Returns 1; 0 without input_ids; -errno. Ids must be
  * below `vocab` (0: any). `attention_mask` must be ones, `position_ids` 0, 1, 2 ...; token_type_ids
  * are refused. */
 int text_sample_read(struct text_sample *sample, const char *json, size_t bytes, int64_t vocab);

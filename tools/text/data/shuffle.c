@@ -28,7 +28,7 @@ uint64_t text_shuffle_at(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t
     while (half < 32 && (UINT64_C(1) << (2 * half)) < count) {
         half++;
     }
-    /* The network permutes less than 4 x `count` values, so a few repetitions are enough. */
+    /* The network permutes at most 4 x `count` values, so a few repetitions are enough. */
     do {
         index = network(seed, epoch, half, index);
     } while (index >= count);

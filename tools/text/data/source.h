@@ -9,9 +9,8 @@
 
 struct text_source;
 
-/* "-" is standard input or, unless `input` is 0, the plain file of that descriptor. Any other path
- * must be a regular file (-EISDIR for a folder, else -EINVAL; never waits). Returns 0 or -errno;
- * -ENOTSUP if the library for the data is not built in. */
+/* "-" is standard input or, unless `input` is 0, the file of that descriptor. Any other path must
+ * be a regular file; opening never waits. -ENOTSUP: the library for the data is not built in. */
 int text_source_open(const char *path, int input, struct text_source **out);
 void text_source_close(struct text_source *source);
 
@@ -21,7 +20,7 @@ const char *text_source_name(const struct text_source *source);
 int text_source_read(struct text_source *source, char *to, size_t bytes, size_t *got);
 
 /* Continues at this byte. Compressed data is decompressed up to it, from the beginning if
- * necessary. Returns -ESPIPE for a pipe that would go back. */
+ * necessary. A pipe cannot go back. */
 int text_source_seek(struct text_source *source, uint64_t offset);
 
 /* Returns whether any byte can be reached directly: plain data in a file. */

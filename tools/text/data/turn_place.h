@@ -1,6 +1,6 @@
 /* turn_place.h: finds a turn in the text of a whole conversation by comparison with the text of the
- * first messages alone, where templates may write messages differently. Private to turns.c. One
- * thread. */
+ * first messages alone, where templates may write messages differently. Private to turns.c and
+ * encode.c. One thread. */
 #ifndef TOOLS_TEXT_DATA_TURN_PLACE_H
 #define TOOLS_TEXT_DATA_TURN_PLACE_H
 
@@ -25,14 +25,14 @@ size_t text_turn_place_common(const struct jinja_rendering *whole,
                               const struct jinja_rendering *part,
                               const struct text_turn_place *from);
 
-/* Returns the special token at the end of a text, or NULL; ignores white space after it. `end`
- * becomes the place after the token. */
+/* Returns the special token at the end of a text, or NULL; ignores white space after it. `end`:
+ * in, the end of the text; out, the end of the token. */
 const struct text_added *text_turn_place_end_token(const struct text_tokenizer *tokenizer,
                                                    const char *text, size_t begin, size_t *end);
 /* Returns the special token that a text begins with; NULL if there is none. */
 const struct text_added *text_turn_place_token(const struct text_tokenizer *tokenizer,
                                                const char *text, size_t bytes);
-/* Returns where the special token that contains `at` begins; `at` if there is none. */
+/* Returns where the added token that contains `at` begins; `at` if there is none. */
 size_t text_turn_place_before_token(const struct text_tokenizer *tokenizer, const char *text,
                                     size_t at);
 
@@ -51,7 +51,7 @@ bool text_turn_place_first(const struct text_tokenizer *tokenizer,
                            size_t *out, bool *cut);
 
 /* Finds the end of the turn that `part` ends with; `text` continues. Returns false if unknown; then
- * out->whole is the length of the common beginning. */
+ * out->end is the end of the common beginning. */
 bool text_turn_place_end(const struct text_tokenizer *tokenizer, const struct jinja_rendering *text,
                          const struct jinja_rendering *part, const struct core_json_value *message,
                          struct text_turn_place *out);

@@ -76,7 +76,7 @@ static int read_prefix(struct text_turns *turns, const struct text_turns_whole *
     return rc;
 }
 
-/* Renders a beginning unless its text is known; sets `out` only if rendered. */
+/* Renders a beginning, unless it is known to equal the whole; sets `out` only if rendered. */
 static int compare_prefix(struct text_turns *turns, const struct text_turns_whole *whole,
                           struct beginning *prefix, struct jinja_rendering *out)
 {

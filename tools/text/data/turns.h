@@ -28,7 +28,6 @@ struct text_turns {
 int text_turns_init(struct text_turns *turns, _Atomic bool *said_ambiguous);
 void text_turns_fini(struct text_turns *turns);
 
-/* Appends a span. Returns 0 or -ENOMEM. */
 int text_turns_add(struct text_turns *turns, size_t begin, size_t end);
 
 /* A conversation, its rendered text, and the tokenizer that knows the special tokens. */
@@ -39,8 +38,8 @@ struct text_turns_whole {
     const struct jinja_rendering *text;
 };
 
-/* Finds the spans of one conversation. Returns -EINVAL if the template refuses to render the first
- * messages alone. */
+/* Finds the spans of one conversation. Fails if the template refuses to render the first messages
+ * alone. */
 int text_turns_find(struct text_turns *turns, const struct text_turns_whole *whole);
 
 #endif

@@ -137,7 +137,7 @@ bool text_windows_ahead(struct text_windows *windows)
     return true;
 }
 
-/* Both windows are complete now. */
+/* No window is partly filled now. */
 static void sum_counts(struct text_windows *windows)
 {
     struct text_counts sums[2] = {{0}, {0}};

@@ -275,7 +275,7 @@ bool token_added_find(const struct text_tokenizer *tokenizer, const struct token
 
 /* ---- what the files beside tokenizer.json add, as in transformers ---- */
 
-/* Adds a missing token with the next free id. */
+/* Adds a missing token with the next id. */
 static int find_id(struct token_vocab *vocab, const char *content, size_t bytes, uint32_t *id)
 {
     *id = token_vocab_find(vocab, content, bytes);

@@ -1,4 +1,4 @@
-/* form.c: the wrapper of utf8proc, which sees only the few characters that a form may change. */
+/* form.c: the wrapper of utf8proc. Texts are normalised only where a form may change them. */
 #include "tools/text/tokenizer/form.h"
 
 #include <assert.h>

@@ -30,7 +30,7 @@ struct token_form_char {
     uint32_t order;
     int class; /* canonical combining class */
 };
-/* The caller frees *out. */
+/* The caller frees *out with core_charge_free(). */
 int token_form_apply(const struct token_form *form, const char *text, size_t bytes,
                      struct token_form_char **out, size_t *count);
 

@@ -420,7 +420,7 @@ int token_model_finish(struct token_model *model, const char *source)
     if (rc != 0) {
         return rc;
     }
-    /* Unknown text without a token is dropped, which may join its neighbours. */
+    /* Without an unknown token, unknown text is dropped, which may join its neighbours. */
     bool lone = model->unk != TOKEN_NONE && !model->fuse_unk;
     bool falls = model->byte_fallback || model->byte_level;
     model->cuts = model->prefix == NULL && model->suffix == NULL && !model->ignore_merges &&

@@ -31,7 +31,7 @@ struct token_vocab {
 int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, uint32_t id);
 /* Returns the id of a token; TOKEN_NONE if unknown. */
 uint32_t token_vocab_find(const struct token_vocab *vocab, const char *text, size_t bytes);
-/* Returns the text of an id, which may be empty; NULL: unknown id. */
+/* Returns the text of an id; "" for an id without a token; NULL above the highest id. */
 const char *token_vocab_text(const struct token_vocab *vocab, uint32_t id, size_t *bytes);
 
 struct token_merge {

@@ -418,8 +418,7 @@ void token_pattern_destroy(struct token_pattern *pattern)
     core_charge_free(pattern);
 }
 
-/* ---- matching: without allocation; the depth of recursion is limited by the items of a branch
- * ---- */
+/* ---- matching: without allocation; the items of the pattern limit the recursion ---- */
 
 struct subject {
     const struct token_pattern *pattern;
@@ -444,7 +443,8 @@ static bool look_ahead_matches(const struct subject *in, const struct token_item
     return follows == item->positive;
 }
 
-/* Takes as many characters as possible, then gives them back until the rest matches. */
+/* Takes as many characters as possible. Unless possessive, gives them back until the rest
+ * matches. */
 static size_t match_run(const struct subject *in, struct rest rest, size_t at)
 {
     const struct token_item *item = rest.item;

@@ -75,7 +75,7 @@ static int refuse(const struct reading *reading, const char *key, const struct c
                         core_json_kind_name(core_json_kind(is)));
 }
 
-/* Replaces the token of the same name. */
+/* Adds the token, or replaces the one of the same name. */
 static int set_token(struct reading *reading, struct text_special_token token, const char *name)
 {
     struct text_special *out = reading->out;

@@ -32,8 +32,8 @@ struct text_special {
     enum text_special_adds adds_eos;
 };
 
-/* Loads the files that the folder has. Returns -EINVAL with file and key. On failure there is
- * nothing to free. */
+/* Loads the files that the folder has. Messages name file and key. On failure there is nothing to
+ * free. */
 int text_special_load(const char *folder, struct text_special *out);
 void text_special_fini(struct text_special *special);
 

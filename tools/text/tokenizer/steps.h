@@ -54,7 +54,7 @@ struct token_split {
     bool invert;
     unsigned flag;
     struct token_search search;
-    char content[8]; /* CHAR, META: one character */
+    char content[8]; /* CHAR, SPACE, META: one character */
     unsigned content_bytes;
     enum token_scheme scheme;
 };
@@ -204,7 +204,7 @@ int token_section_walk(struct token_section *section, const struct core_json_val
                        const char *list, token_section_member *member);
 int token_section_search(struct token_section *section, const struct core_json_value *object,
                          struct token_search *out);
-/* Read an optional member; *out becomes `otherwise` if the key is missing or null. */
+/* Reads an optional member; *out becomes `otherwise` if the key is missing or null. */
 int token_section_bool(struct token_section *section, const struct core_json_value *object,
                        const char *key, bool otherwise, bool *out);
 int token_section_string(struct token_section *section, const struct core_json_value *object,

@@ -40,7 +40,7 @@ struct text_encoding {
     size_t count;
 };
 
-/* Returns 0 or -errno; -EILSEQ with the index of a byte that is not UTF-8; -E2BIG above
+/* -EILSEQ: the text is not UTF-8 (the message has the index of the byte); -E2BIG: it is longer than
  * TEXT_BYTES_MAX. */
 int text_tokenizer_encode(struct text_scratch *scratch, const char *text, size_t bytes,
                           unsigned flags, struct text_encoding *out);
@@ -69,10 +69,11 @@ struct text_added {
     bool rstrip;
     bool normalized;
 };
-/* Returns a token of `added_tokens` by its index in the file; NULL after the last one. */
+/* Returns an added token by its index: those of tokenizer.json in their order, then those of other
+ * files; NULL after the last one. */
 const struct text_added *text_tokenizer_added(const struct text_tokenizer *tokenizer, size_t index);
 
-/* Returns -EINVAL if tokenizer.json has ids beyond the `vocab_size` embeddings of a model. */
+/* Refuses a tokenizer.json that has ids beyond the `vocab_size` embeddings of a model. */
 int text_tokenizer_check(const struct text_tokenizer *tokenizer, size_t vocab_size);
 
 #endif
