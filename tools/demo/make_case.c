@@ -1,5 +1,5 @@
-/* make_case.c: writes a Llama with random weights as a Hugging Face folder, and rows of ids or a
- * tokenizer for chats. Used by ./quickstart, tests and measurements. One thread. */
+/* make_case.c: writes a Llama with random weights as a Hugging Face folder, and rows of ids;
+ * with --chat, also a tokenizer. Used by ./quickstart, tests and measurements. One thread. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>

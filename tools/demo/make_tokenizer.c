@@ -62,7 +62,7 @@ static int kind_of(char c)
     return isalpha((unsigned char)c) ? 1 : isdigit((unsigned char)c) ? 2 : c == ' ' ? 3 : 4;
 }
 
-/* Cuts a text into words like the pre-tokenizer: a space belongs to the next word. */
+/* Cuts a text into words about like the pre-tokenizer: a space belongs to the next word. */
 static int add_text(struct words *words, const char *text)
 {
     int rc = 0;

@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 /* Writes tokenizer.json, tokenizer_config.json with a chat template, and generation_config.json to
- * `folder`, with a token for each word of the chats in the file `data`. Returns 0 or -errno; -E2BIG
- * if `vocab` is too small. */
+ * `folder`, with a token for each word of 2 to 31 bytes of the chats in the file `data`. Fails if
+ * `vocab` is too small. */
 int demo_tokenizer_make(const char *folder, const char *data, int64_t vocab);
 
 #endif

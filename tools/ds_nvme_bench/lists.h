@@ -8,8 +8,7 @@
 #include "tools/ds_nvme_bench/sweep.h"
 
 /* Parses "1M,128K" into `list` ([BENCH_LIST_MAX]), ascending and without repetitions. Numbers are
- * at most `high`; sizes are multiples of 4096. Returns 0, or -EINVAL with a message that names the
- * option `name`. */
+ * at most `high`; sizes are multiples of 4096. Messages name the option `name`. */
 int bench_list_parse(const char *name, const char *text, bool size, uint32_t high, uint32_t *list,
                      unsigned *count);
 

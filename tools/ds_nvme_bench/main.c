@@ -11,8 +11,8 @@
 #include "tools/ds_nvme_bench/report.h"
 #include "tools/ds_nvme_bench/version.h"
 
-/* Set by signals. A second signal, at least a second later, ends the process; scratch files have no
- * name. */
+/* Set by signals. A second signal of one kind, at least a second later, ends the process; scratch
+ * files have no name. */
 static volatile sig_atomic_t interrupted;
 static volatile int stop;
 

@@ -13,7 +13,7 @@ struct bench_options {
     const char *dirs[BENCH_DIRS_MAX]; /* borrowed from argv, as are all strings here */
     unsigned dir_count;
     enum bench_mode mode;
-    /* without target, stop and progress */
+    /* without target, stop and callbacks */
     struct bench_sweep_options sweep;
     const char *backend; /* NULL: chosen by probing */
     uint64_t io_bytes;   /* of the scratch file; 0: chosen */

@@ -53,12 +53,12 @@ struct bench_point {
     double bytes;       /* bytes moved, the ramp included */
     double cpu_seconds; /* of the process while these bytes moved */
     char setup[96];     /* state of the back end */
-    bool unregistered;  /* registering the buffers failed with a warning */
+    bool unregistered;  /* no buffers were registered, although requested */
 };
 
 /* Adds samples of point->params to *point. Writes overwrite the scratch file. `memory` has at least
- * bench_point_memory() bytes. Returns 0 or -errno; -EINTR if *stop is set. After -ETIMEDOUT the
- * kernel may still use `memory`. */
+ * bench_point_memory() bytes. -EINTR: *stop is set. -ETIMEDOUT: the kernel may still use
+ * `memory`. */
 int bench_point_run(const struct bench_target *target, const struct core_region *memory,
                     const struct bench_how *how, const volatile int *stop,
                     struct bench_point *point);

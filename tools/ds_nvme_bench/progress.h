@@ -8,7 +8,7 @@
 #include "tools/ds_nvme_bench/point.h"
 
 struct bench_progress {
-    bool live;        /* on a terminal, without -q */
+    bool live;        /* shows a live line */
     bool plain;       /* -v */
     const char *path; /* borrowed */
     int64_t shown_ns;
@@ -27,7 +27,7 @@ void bench_progress_beat(void *user, const struct bench_point *point, double sha
 /* For bench_verify_options and bench_swap_options. */
 void bench_progress_moved(void *user, uint64_t done_bytes, uint64_t bytes);
 
-/* Call it before anything else is printed. */
+/* Clears the live line, before other output. */
 void bench_progress_clear(struct bench_progress *progress);
 
 #endif

@@ -47,8 +47,7 @@ double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op)
 
 enum { IN_FLIGHT_ENOUGH = 16 << 20 };
 
-/* The fastest sample is what a point can reach: other users may slow a drive down, nothing speeds
- * it up. */
+/* The fastest sample is what a point can reach: other users of a drive only slow it down. */
 static double best_sample(const struct bench_point *point)
 {
     double best = 0;
@@ -149,7 +148,7 @@ unsigned bench_sweep_pick(const struct bench_sweep *sweep,
 
 struct field {
     const struct bench_sweep *sweep; /* borrowed */
-    unsigned most[BENCH_OP_COUNT];   /* of the compared points; 0: not measured */
+    unsigned most[BENCH_OP_COUNT];   /* most samples of a point; 0: not measured */
     double best[BENCH_OP_COUNT];     /* highest pace of these points */
 };
 

@@ -12,7 +12,7 @@ struct bench_recommendation {
     uint32_t depth;
     uint32_t threads;
     double score;      /* smallest share of the best in any operation */
-    double gain;       /* ratio of the best setting to the worst */
+    double gain;       /* largest ratio of two settings in one operation */
     unsigned settings; /* settings measured; 1: no choice */
     bool confident;    /* intervals within 5 % and no trend */
     char reason[320];
@@ -34,11 +34,12 @@ double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op);
 void bench_sweep_recommend(struct bench_sweep *sweep);
 
 /* Compares a setting with the fastest one of each operation, by fastest samples, and returns the
- * lowest ratio. It chooses candidates; bench_sweep_recommend() compares medians. */
+ * lowest ratio. For choosing candidates. */
 double bench_sweep_score(const struct bench_sweep *sweep, const struct bench_params *setting);
 
-/* Picks candidates: half by score; the rest are close to the best: one with enough bytes in flight
- * for any drive, then those with the fewest. Returns their number, at most BENCH_CANDIDATES_MAX. */
+/* Picks candidates: half by score; the rest are close to the best: one with at least 16 MiB in
+ * flight, if there is one, then those with the fewest. Returns their number, at most
+ * BENCH_CANDIDATES_MAX. */
 unsigned bench_sweep_pick(const struct bench_sweep *sweep,
                           struct bench_params picked[BENCH_CANDIDATES_MAX]);
 

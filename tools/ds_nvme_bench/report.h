@@ -1,4 +1,4 @@
-/* report.h: writes the results for people and programs, each writer in a file of its own. */
+/* report.h: writes the results for people and programs. */
 #ifndef TOOLS_DS_NVME_BENCH_REPORT_H
 #define TOOLS_DS_NVME_BENCH_REPORT_H
 
@@ -36,9 +36,9 @@ struct bench_report {
     double rated_bytes;
 };
 
-/* Returns the bytes per second of the slowest directory at the recommended setting or, if there is
- * none, at the best setting of the directory; 0: not measured. Requests are striped: all drives
- * together reach this times bench_report_drives(). */
+/* Returns the bytes per second of the slowest directory at the recommended setting or, if that was
+ * not measured, at the best setting of the directory; 0: not measured. Requests are striped: all
+ * drives together reach this times bench_report_drives(). */
 double bench_report_rate(const struct bench_report *report, enum bench_op op);
 
 /* Returns the number of drives; an unknown drive counts as one more. */
@@ -60,13 +60,14 @@ int bench_report_save(const struct bench_report *report, const char *path,
 /* Returns 0 if bench_report_save() can probably write `path`, or -errno; does not touch it. */
 int bench_report_writable(const char *path);
 
-/* Returns 0 if an aio block may be written to `path`: the file is missing or empty, or has only an
- * aio block. Returns -EEXIST for other files, such as the user's ds_config.json. */
+/* Returns 0 if an aio block may be written to `path`: the file is missing, empty or not a regular
+ * one, or has only an aio block. Returns -EEXIST for other files, such as the user's
+ * ds_config.json. */
 int bench_report_replaceable(const char *path);
 
 /* Compares points with the same points of an earlier --json report, and prints points slower by
- * more than `tolerance`; *slower gets their number. Returns 0 or -errno; -EINVAL: no such report,
- * or no common points. */
+ * more than `tolerance`; *slower gets their number. Fails if there is no such report or no
+ * common point. */
 int bench_report_compare(const struct bench_report *report, const char *path, double tolerance,
                          FILE *out, unsigned *slower);
 

@@ -1,4 +1,4 @@
-/* swap.c: reads tensors into slots and writes them from there; all slots are in use at once. */
+/* swap.c: reads tensors into slots and writes them from there; several slots are in use at once. */
 #include "tools/ds_nvme_bench/swap.h"
 
 #include <errno.h>

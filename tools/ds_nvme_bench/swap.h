@@ -26,7 +26,7 @@ struct bench_swap {
     double cpu_ms_per_gib;
 };
 
-/* Overwrites the scratch file. Returns 0 or -errno; -EINTR if *stop is set. */
+/* Overwrites the scratch file. -EINTR: *stop is set. */
 int bench_swap_run(const struct bench_swap_options *options, struct bench_swap *out);
 
 #endif

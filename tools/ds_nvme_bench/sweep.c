@@ -157,8 +157,8 @@ static uint32_t scan_depth(const struct bench_sweep_options *options, uint32_t b
     return depth;
 }
 
-/* Returns at most half the depth of one thread, so that two threads have about as much in
- * flight. */
+/* Returns at most half the depth of one thread, if such a depth is listed, so that two threads have
+ * about as much in flight. */
 static uint32_t shared_depth(const struct bench_sweep_options *options, uint32_t block_bytes)
 {
     uint32_t half = scan_depth(options, block_bytes) / 2;
@@ -182,7 +182,7 @@ static bool lists_block(const struct bench_sweep_options *options, uint32_t bloc
     return false;
 }
 
-/* Measures the block sizes at depths that hide their latency. */
+/* Measures each block size at a large depth. */
 static int scan_blocks(struct search *search, const struct bench_how *how)
 {
     const struct bench_sweep_options *options = search->options;

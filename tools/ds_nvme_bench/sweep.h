@@ -1,6 +1,6 @@
 /* sweep.h: searches for the smallest setting that no other beats by more than noise. The adaptive
  * sweep scans the axes briefly, then measures candidates until the answer is certain or the time is
- * over. The grid measures every combination. */
+ * over. The grid measures all combinations that fit. */
 #ifndef TOOLS_DS_NVME_BENCH_SWEEP_H
 #define TOOLS_DS_NVME_BENCH_SWEEP_H
 
@@ -31,7 +31,7 @@ struct bench_sweep_options {
     void *user;
 };
 
-/* Fills *out. Returns 0 or -errno; -EINTR if *stop is set. */
+/* -EINTR: *stop is set. */
 int bench_sweep_run(const struct bench_sweep_options *options, struct bench_sweep *out);
 
 #endif

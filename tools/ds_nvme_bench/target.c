@@ -41,7 +41,8 @@ void bench_target_fill(unsigned char *memory, uint64_t bytes)
 }
 
 /* Writes a number into each 4096 bytes, from *next on, so that a drive that stores equal blocks
- * once finds none in the file. Measured writes have no such numbers: they cost processor time. */
+ * once finds none in the file. Measured writes have no such numbers, because writing
+ * them costs processor time. */
 static void stamp_blocks(unsigned char *memory, uint64_t bytes, uint64_t *next)
 {
     for (uint64_t at = 0; at < bytes; at += STAMPED) {

@@ -39,11 +39,11 @@ struct bench_target_options {
 };
 
 /* Chooses the NUMA node: `wanted` or, if negative, `drive_node`. Changes nothing if both are
- * negative or the machine has one node. Returns 0 or -errno; -EINVAL: no node `wanted`. Call it
- * before the first point; then the target must not move, because `cpus` points into it. */
+ * negative or the machine has one node. Fails if there is no node `wanted`. Call it before the
+ * first point; then the target must not move, because `cpus` points into it. */
 int bench_target_place(struct bench_target *target, int wanted, int drive_node);
 
-/* Creates and fills the scratch file. Returns 0 or -errno; on failure there is nothing to close. */
+/* Creates and fills the scratch file. On failure there is nothing to close. */
 int bench_target_open(const struct bench_target_options *options, struct bench_target *out);
 /* Deletes the scratch file. A zeroed target is allowed. */
 void bench_target_close(struct bench_target *target);
@@ -79,8 +79,7 @@ void bench_target_fill(unsigned char *memory, uint64_t bytes);
  * once finds none. */
 void bench_target_stamp(unsigned char *memory, uint64_t bytes, uint64_t *next);
 
-/* Zeroes *io first. Returns 0, or -errno with a message. Call bench_target_io_close() even after a
- * failure. */
+/* Zeroes *io first. Call bench_target_io_close() even after a failure. */
 int bench_target_io_open(const struct bench_target_io_options *options, struct bench_target_io *io);
 
 /* Returns 0 or the first error; then memory is not freed, because the kernel may still use it. */

@@ -22,8 +22,7 @@ struct bench_verify {
     unsigned pass;        /* of the first wrong piece */
 };
 
-/* Overwrites the scratch file. Returns 0 and *out even for wrong bytes; -errno if a transfer failed
- * or *stop is set. */
+/* Overwrites the scratch file. Wrong bytes are not an error. -EINTR: *stop is set. */
 int bench_verify_run(const struct bench_verify_options *options, struct bench_verify *out);
 
 /* Fills `memory` with the bytes of `offset` (a multiple of 4096) in a pass. */

@@ -22,7 +22,7 @@ struct bench_wear {
  * rated for; 0: unknown. */
 struct bench_wear bench_wear_of(double params, double mixed, double rated_bytes);
 
-/* Parses "7B", "350M", "1.1B", "1e9". Returns 0 or -EINVAL. */
+/* Parses "7B", "350M", "1.1B", "1e9". */
 int bench_params_parse(const char *text, double *out);
 
 #endif

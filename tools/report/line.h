@@ -14,12 +14,11 @@ struct report_line {
 };
 
 /* Reads a step and its figures, or finds the summary. *more: there are members for
- * report_head_take(). Returns 0 or -errno. */
+ * report_head_take(). */
 int report_line_read(const struct report_line *line, enum report_line_kind *kind,
                      struct report_values *values, bool *more);
 
-/* Adds the line's events to `run`, and "run" and "plan" of a step or the figures of the summary.
- * Returns 0 or -errno. */
+/* Adds the line's events to `run`, and "run" and "plan" of a step or the figures of the summary. */
 int report_head_take(const struct report_line *line, enum report_line_kind kind, uint64_t step,
                      struct report_run *run);
 

@@ -18,7 +18,7 @@ enum { LINE_BYTES_MAX = 1 << 20, TURNS_MAX = 1 << 16 };
 struct turn {
     uint64_t line;
     uint64_t first;
-    uint64_t counts_below; /* later turns repeated the steps from this one on */
+    uint64_t counts_below; /* steps from this one on were repeated by a later turn */
 };
 
 struct reader {

@@ -4,8 +4,8 @@
 
 struct report_run;
 
-/* `path` must outlive `out`. Ignores an incomplete last line; repeated steps count once. Returns 0
- * or -errno; -EINVAL with file, line and key if the file is no log. */
+/* `path` must outlive `out`. Ignores an incomplete last line; repeated steps count once.
+ * Messages name file, line and key. */
 int report_log_read(const char *path, struct report_run *out);
 
 #endif

@@ -7,7 +7,7 @@
 
 struct report_run;
 
-/* Returns 0 or -ENOMEM. The caller checks the stream for errors. */
+/* The caller checks the stream for errors. */
 int report_page_write(FILE *out, const struct report_run *run);
 
 #endif

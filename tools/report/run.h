@@ -119,7 +119,7 @@ struct report_run {
     double first_loss, last_loss, last_eval, best_eval;
     struct report_time *times; /* owned; without the first step */
     size_t time_count;
-    uint32_t times_below; /* a sample: times with a lower hash */
+    uint32_t times_below; /* times with a lower hash are kept */
     struct report_plan plan;
     struct report_summary summary;
     struct report_event *events; /* owned */
@@ -127,8 +127,8 @@ struct report_run {
     uint64_t events_lost;
 };
 
-/* Allocates buckets for first..last. `path` must outlive the run. Returns 0 or -ENOMEM; then there
- * is nothing to fini. */
+/* Allocates buckets for first..last. `path` must outlive the run. After a failure there is
+ * nothing to fini. */
 int report_run_init(struct report_run *run, const char *path, uint64_t first, uint64_t last);
 /* NULL and a zeroed run are allowed. */
 void report_run_fini(struct report_run *run);

@@ -87,7 +87,7 @@ static struct jinja_value evaluate_concat(struct jinja_run *run, const struct ji
 {
     const size_t mark = jinja_capture_begin(run);
     for (node = node->first; node != NULL && run->rc == 0; node = node->next) {
-        /* Output of the item itself is removed before the value of the item is written. */
+        /* Evaluating the item leaves no output; then its value is written. */
         jinja_write_value(run, jinja_evaluate(run, node));
     }
     return jinja_capture_end(run, mark);

@@ -2,10 +2,10 @@
  * lstrip_blocks, `{% generation %}`, break and continue, tojson, raise_exception, strftime_now). A
  * template is immutable: threads may render it, each with its own run.
  *
- * Unsupported, an error with name and line: include, import, from, extends, block, autoescape, the
- * filters urlize, pprint, random, filesizeformat, xmlattr, striptags, urlencode and wordwrap,
- * methods that change a value, integers beyond 64 bits. Generators (map, select, ...) and views
- * (items, keys) are lists. */
+ * Unsupported, an error with name and line: include, import, from, extends, block, autoescape,
+ * print, do, the filters urlize, pprint, random, filesizeformat, xmlattr, striptags, urlencode and
+ * wordwrap, methods that change a value, integers beyond 64 bits. Generators (map, select, ...) and
+ * views (items, keys) are lists. */
 #ifndef TOOLS_TEXT_JINJA_JINJA_H
 #define TOOLS_TEXT_JINJA_JINJA_H
 
@@ -19,8 +19,7 @@ struct jinja_run; /* each thread needs its own */
 
 enum { JINJA_SOURCE_BYTES_MAX = 4 << 20 };
 
-/* `name` names the source in messages. Returns 0 or -errno; -EINVAL with "name:line: ..." for
- * syntax errors. */
+/* `name` names the source in messages: "name:line: ...". */
 int jinja_template_create(const char *source, size_t bytes, const char *name,
                           struct jinja_template **out);
 void jinja_template_destroy(struct jinja_template *source);
@@ -33,7 +32,7 @@ struct jinja_limits {
     size_t bytes;   /* 0: 512 MiB */
 };
 
-/* `limits` NULL: the defaults. Returns 0 or -ENOMEM. */
+/* `limits` NULL: the defaults. */
 int jinja_run_create(const struct jinja_limits *limits, struct jinja_run **out);
 void jinja_run_destroy(struct jinja_run *run);
 
@@ -73,8 +72,8 @@ struct jinja_rendering {
 };
 
 /* Renders a template; `now` is the time for strftime_now, in seconds since 1970 without time zone.
- * Returns 0 or -errno with "name:line: ...": -EINVAL for errors in or raised by the template,
- * -E2BIG above a limit, -ENOTSUP for changing case beyond ASCII without utf8proc. */
+ * Messages are "name:line: ...". -EINVAL: an error in the template, or one that it raises; -E2BIG:
+ * above a limit; -ENOTSUP: changing case beyond ASCII needs utf8proc, which is missing. */
 int jinja_render(const struct jinja_template *source, struct jinja_run *run,
                  const struct jinja_variable *variables, size_t count, int64_t now,
                  struct jinja_rendering *out);

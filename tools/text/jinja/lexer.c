@@ -431,7 +431,7 @@ static bool pass_raw(struct lexer *lexer)
         return false;
     }
     advance(lexer, tag);
-    pass_end(lexer, signs[1], true); /* the newline after the tag is kept */
+    pass_end(lexer, signs[1], true); /* without a sign, the newline after the tag is kept */
     for (size_t end = lexer->at; end < lexer->bytes; end++) {
         tag = bare_tag(lexer, end, "endraw", signs);
         if (tag > 0) {

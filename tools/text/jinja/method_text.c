@@ -7,7 +7,7 @@
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
-/* Fails the run if that needs the missing utf8proc. */
+/* Fails the run if utf8proc is needed but missing. */
 static void write_case(struct jinja_run *run, uint32_t point, bool upper)
 {
     char text[4];

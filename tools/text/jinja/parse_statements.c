@@ -11,8 +11,8 @@ enum { SOURCE_MEMORY_BYTES = 256 << 20, SOURCE_STEPS = 1 << 28 };
 
 static struct jinja_node *parse_statements(struct jinja_parser *parser, const char *const *ends);
 
-/* Parses from the end of a tag up to a tag of `ends` (NULL-terminated), whose name is skipped with
- * `drop`. */
+/* Parses from the end of a tag up to a tag of `ends` (NULL-terminated). `drop`: skips the name of
+ * that tag, too. */
 static struct jinja_node *parse_body(struct jinja_parser *parser, const char *const *ends,
                                      bool drop)
 {

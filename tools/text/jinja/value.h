@@ -1,7 +1,7 @@
 /* value.h: the values of a rendering, and the run that owns them (private to tools/text/jinja).
- * Memory of a run lives until the next rendering. A run keeps its first failure: the failing
- * function sets run->rc and returns a harmless value; loops check run->rc. One thread for each
- * run. */
+ * Memory of a run lives until the next rendering, except what jinja_run_keep() keeps. A run keeps
+ * its first failure: the failing function sets run->rc and returns a harmless value; loops check
+ * run->rc. One thread for each run. */
 #ifndef TOOLS_TEXT_JINJA_VALUE_H
 #define TOOLS_TEXT_JINJA_VALUE_H
 

@@ -136,8 +136,8 @@ class Blocks:
 
     @contextlib.contextmanager
     def saved_tensors(self, keep=(), min_bytes=64 << 10):
-        """A context that stores the tensors that autograd saves, except small ones and those that share memory
-        with a tensor of `keep`: pass model.parameters()."""
+        """A context that stores the tensors that autograd saves, except small and sparse ones and those
+        that share memory with a tensor of `keep`: pass model.parameters()."""
         kept = {tensor.untyped_storage().data_ptr() for tensor in keep}
 
         def pack(tensor):

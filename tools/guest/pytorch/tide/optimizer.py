@@ -1,7 +1,7 @@
 """optimizer.py: AdamW as a torch.optim.Optimizer whose states belong to libtide.
 
-Hooks take gradients from p.grad during backward. Small gradients are passed to the library several at a time,
-because a call in the middle of backward finds cold caches. The library borrows the memory of a gradient until its
+Hooks take gradients from p.grad during backward; with overlap=False, step() takes them. Gradients
+in host memory are passed to the library several at a time. The library uses their memory until the
 update is done."""
 
 import collections
