@@ -68,7 +68,6 @@ struct adam_arrays {
     float *v_scale;
 };
 
-/* Returns -EINVAL for contradictory or out-of-range options, -ENOMEM if memory is short. */
 int adam_create(const struct adam_options *options, struct adam **out);
 void adam_destroy(struct adam *adam); /* accepts NULL */
 
@@ -124,9 +123,9 @@ uint64_t adam_stream_bytes(const struct adam_options *options, enum adam_stream 
 
 /* Returns the master of the window's element i as fp32. `lo16` NULL: masters are not split. */
 float adam_master_value(const struct adam_arrays *arrays, uint64_t i);
-/* Returns the low half of a split master whose high half is x rounded to the nearest bf16, ties to
- * even. After a tie rounded towards zero, the master is the next fp32 number towards zero, not
- * x. */
+/* Returns the low half of a split master whose high half is x rounded to the nearest bf16, ties
+ * to even. If a tie is rounded towards zero, the master is the next fp32 number towards zero,
+ * not x. */
 uint16_t adam_master_low(float x);
 
 enum adam_value { ADAM_VALUE_MASTER, ADAM_VALUE_M, ADAM_VALUE_V };

@@ -1,8 +1,8 @@
-/* body_q8.h: 8-bit moments, block by block.
- * A magnitude y from 0 to 1.875 - c becomes the upper bits of the float y + c: codes are evenly
- * spaced below c and have three bits of mantissa above. The block's largest magnitude has the
- * largest code. Steps round stochastically, so that small changes are not lost. v never gets code
- * 0, because v = 0 with m not 0 would make the weight jump. */
+/* body_q8.h: 8-bit moments, block by block. A magnitude, scaled to y from 0 to 1.875 - c, becomes
+ * the upper bits of the float y + c: codes are evenly spaced below c and have three bits of
+ * mantissa above. The scale of a block is its largest magnitude, or Q8_SCALE_MIN if that is larger,
+ * and has the largest code. Steps round stochastically, so that small changes are not lost. v never
+ * gets code 0, because v = 0 with m not 0 would make the weight jump. */
 #ifndef CPU_ADAM_BODY_Q8_H
 #define CPU_ADAM_BODY_Q8_H
 
@@ -118,7 +118,7 @@ V_INLINE float q8_scale(vu most)
 
 struct q8_moment {
     struct pair x[GROUP_PAIRS];
-    vu most; /* the largest magnitude, as bits */
+    vu most; /* the largest magnitude of each lane, as bits */
 };
 
 V_INLINE struct q8_moment q8_moment_none(void)

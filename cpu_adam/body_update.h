@@ -258,7 +258,7 @@ V_INLINE vf weights_load(const struct core_update_args *u, uint64_t i)
     return v_float(u_add(u_shl(u_load16(u->w16 + i), 16), u_load_signed16(u->lo16 + i)));
 }
 
-/* Writes two vectors of consecutive elements, as master_store(). */
+/* Like master_store(), for two vectors of consecutive elements. */
 V_INLINE void weights_store(const struct core_update_args *u, uint64_t i, vf first, vf second)
 {
     if (u->master == CORE_UPDATE_MASTER_SPLIT) {
@@ -301,8 +301,8 @@ V_INLINE vf update_vector(const struct core_update_args *u, enum core_update_rul
     return e.p;
 }
 
-/* Updates with fp32 moments, the default. Without random numbers elements stay in order, which
- * saves instructions. `usual`: weights decay and the divisor is never 0. */
+/* Updates with fp32 moments, the default. They need no random numbers, so elements stay in order,
+ * which saves instructions. `usual`: weights decay and the divisor is never 0. */
 V_INLINE unsigned update_wide(enum core_update_rule rule, bool usual,
                               const struct core_update_args *in, double *lanes)
 {
@@ -422,8 +422,9 @@ V_INLINE unsigned update_any(enum core_update_rule rule, bool usual,
     }
 }
 
-/* The default formats have copies of the pass with constant formats, two of them also for weights
- * that decay and an eps that is not denormal, so that the loop's values fit into registers. */
+/* For the default formats, compilers make copies of the pass in which the formats are constants.
+ * Two copies also assume that weights decay and that eps is not denormal. This keeps the loop's
+ * values in registers. */
 V_INLINE unsigned update_formats(enum core_update_rule rule, const struct core_update_args *u,
                                  double *lanes)
 {

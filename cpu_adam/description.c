@@ -50,7 +50,7 @@ static int check_options(const struct adam_options *o)
     return 0;
 }
 
-/* A step cannot fail because of scalars later. */
+/* Refuses groups that would make a step fail. */
 static int check_groups(const struct adam_options *o)
 {
     for (size_t i = 0; i < o->groups_count; i++) {

@@ -20,9 +20,9 @@ int adam_step_scalars(struct adam *adam, double gradient_scale);
  * rule or the master's format are NULL. */
 struct core_update_args adam_bind(const struct adam *adam, const struct adam_arrays *arrays);
 
-/* Returns -EINVAL unless begin .. end - 1 is in the window and can be cut there, and the used
- * arrays are aligned and do not overlap. Arrays of an empty range are not checked; gradients only
- * if `gradients` is set. */
+/* Returns -EINVAL unless begin .. end - 1 is in the window, 8-bit moments can be cut at its ends,
+ * and the used arrays are aligned and do not overlap. Arrays of an empty range are not checked;
+ * gradients only if `gradients` is set. */
 int adam_check_arrays(const struct adam *adam, const struct adam_arrays *arrays, uint64_t begin,
                       uint64_t end, bool gradients);
 

@@ -1,5 +1,5 @@
-/* format.h: which moments a rule keeps and the bytes of an element. Private to cpu_adam. Depends on
- * no other file there. Any thread. */
+/* format.h: which moments a rule keeps and the bytes of an element. Private to cpu_adam. Any
+ * thread. */
 #ifndef CPU_ADAM_FORMAT_H
 #define CPU_ADAM_FORMAT_H
 

@@ -1,5 +1,5 @@
 /* fp_mode.h: IEEE arithmetic in any mode of the application: round to nearest, denormals kept, no
- * traps. x86-64 and AArch64 only. The mode is the thread's: call begin and end on one thread. */
+ * traps. x86-64 and AArch64 only. Modes belong to a thread: call begin and end on the same one. */
 #ifndef CPU_ADAM_FP_MODE_H
 #define CPU_ADAM_FP_MODE_H
 

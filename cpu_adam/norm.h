@@ -20,9 +20,8 @@ struct adam_norm {
 /* `mask`: as core_cpu_flags(): CORE_CPU_ALL, or fewer flags for a slower variant. */
 void adam_norm_init(struct adam_norm *norm, struct core_team *team, unsigned mask);
 
-/* Writes one sum per tile. Only the array's last tile may be shorter than CORE_UPDATE_TILE. Returns
- * -EINVAL and writes nothing if the array or `sums` is missing, the array is misaligned, too long
- * or in 8-bit codes, or `first` is no multiple of CORE_UPDATE_TILE. */
+/* Writes one sum per tile. Only the array's last tile may be shorter than CORE_UPDATE_TILE. On
+ * failure nothing has been written. */
 int adam_norm_sums(const struct adam_norm *norm, const struct core_squares_args *of);
 
 struct adam_norm_piece {

@@ -1,7 +1,6 @@
-/* ops.h: the inner loops of update and norm, as a table of functions: plain C, replaced by the
- * processor's best variant. Private to cpu_adam.
- * Functions take whole groups: counts and `first` are multiples of CORE_UPDATE_GROUP; norm.c and
- * pass.c pad. Any thread. */
+/* ops.h: the inner loops of update and norm, as a table of functions: those of the processor's best
+ * variant. Private to cpu_adam. Functions take whole groups: counts and `first` are multiples of
+ * CORE_UPDATE_GROUP; norm.c and pass.c pad. Any thread. */
 #ifndef CPU_ADAM_OPS_H
 #define CPU_ADAM_OPS_H
 
@@ -12,7 +11,7 @@
 
 enum { ADAM_NORM_LANES = 32 }; /* partial sums of a tile: element i is in lane i % 32 */
 
-/* Returns the sum of a tile's lanes, which it changes. */
+/* Returns the sum of a tile's lanes; overwrites `lanes`. */
 static inline double adam_lanes_total(double lanes[ADAM_NORM_LANES])
 {
     for (int half = ADAM_NORM_LANES / 2; half > 0; half /= 2) {
@@ -55,7 +54,7 @@ struct adam_ops {
  * plain C. */
 void adam_ops_init(struct adam_ops *ops, unsigned mask);
 
-/* Call a variant's function only if the processor supports it. */
+/* Call one of these only if the processor supports the variant. */
 void adam_ops_fill_scalar(struct adam_ops *ops);
 void adam_ops_fill_avx2(struct adam_ops *ops);
 void adam_ops_fill_avx512(struct adam_ops *ops);

@@ -89,7 +89,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* A run of equal scalars: a part of a group, whole groups, a part of a group. */
+/* Updates a run of equal scalars: the end of a group, whole groups, and the start of a group. */
 static unsigned update_run(const struct adam_pass *pass, const struct core_update_args *arrays,
                            uint64_t begin, uint64_t end)
 {

@@ -1,7 +1,6 @@
-/* pass.h: updates any range, cut at the borders of parameter groups and in groups of
- * CORE_UPDATE_GROUP elements. Private to cpu_adam.
- * A block of 8-bit moments that a border cuts is updated in fp32 copies. A team's members call with
- * their own ranges; there is no state. */
+/* pass.h: updates any range, which it cuts at the ends of runs and at multiples of
+ * CORE_UPDATE_GROUP. Private to cpu_adam. A block of 8-bit moments that such an end cuts is updated
+ * in fp32 copies. A team's members call with their own ranges; there is no state. */
 #ifndef CPU_ADAM_PASS_H
 #define CPU_ADAM_PASS_H
 
@@ -29,9 +28,9 @@ struct core_update_args adam_pass_from(const struct core_update_args *arrays, ui
 
 enum { ADAM_STAGE = 1024 };
 
-/* Decodes 8-bit moments of begin .. end - 1 to fp32 in `m` and `v`, which hold whole blocks, at
- * most ADAM_STAGE elements; one may be NULL. adam_q8_write encodes them; `chance` false rounds to
- * nearest. */
+/* Decodes 8-bit moments of begin .. end - 1 to fp32 in `m` and `v`, which have room for whole
+ * blocks; at most ADAM_STAGE elements. One may be NULL. adam_q8_write encodes them, and rounds
+ * stochastically (`chance`) or to nearest. */
 void adam_q8_read(const struct adam_ops *ops, const struct core_update_args *arrays, uint64_t begin,
                   uint64_t end, float *m, float *v);
 void adam_q8_write(const struct adam_ops *ops, const struct core_update_args *arrays,

@@ -19,7 +19,7 @@ static int check_value(const struct adam *adam, enum adam_value value)
     return 0;
 }
 
-/* The quiet NaN of its sign. */
+/* Returns x, but for a NaN the quiet NaN of its sign. */
 static float canonical(float x)
 {
     const uint32_t bits = core_f32_bits(x);
@@ -43,7 +43,7 @@ static void master_set(const struct core_update_args *u, uint64_t i, float x)
     }
 }
 
-/* Stage by stage, rounded to nearest. */
+/* Writes stage by stage, rounded to nearest. */
 static void write_q8(const struct adam *adam, const struct core_update_args *u, bool is_m,
                      const float *in)
 {

@@ -10,7 +10,7 @@
 #include "cpu_adam/pass.h"
 
 enum {
-    STEP_GRAIN = 4096, /* elements; without sums, later shares start at multiples */
+    STEP_GRAIN = 4096, /* elements; without sums, shares after the first start at multiples */
     STEP_TURNS = 8     /* shares of a member if all are equally fast */
 };
 
@@ -44,7 +44,7 @@ static uint64_t grain_of(const struct team_step *step)
     return step->sums != NULL ? CORE_UPDATE_TILE : STEP_GRAIN;
 }
 
-/* Takes shares until none is left: a busy member takes fewer. */
+/* Takes shares until none is left: a slow member takes fewer. */
 static void step_shares(void *argument, unsigned index, unsigned count)
 {
     struct team_step *step = argument;
@@ -127,7 +127,7 @@ int adam_step_sums(struct adam *adam, const struct adam_arrays *arrays, double g
     return run_step(adam, arrays, gradient_scale, &step);
 }
 
-/* Returns the end of consecutive runs of one group around `index`. */
+/* Returns the end of the consecutive runs of one group, from the run that has `index` on. */
 static uint64_t piece_end(const struct adam *adam, uint64_t index, uint32_t *group)
 {
     const struct adam_run *runs = adam->runs;

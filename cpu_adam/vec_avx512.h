@@ -210,7 +210,8 @@ V_INLINE void v_store_pair_fp16(uint16_t *to, vf even, vf odd)
 
 V_INLINE vu u_pick(vu mask, vu a, vu b)
 {
-    return _mm512_ternarylogic_epi32(a, mask, b, 0xe2); /* overwrites a; the mask is used again */
+    return _mm512_ternarylogic_epi32(a, mask, b, 0xe2); /* overwrites a; callers use the mask
+                                                         * again */
 }
 
 V_INLINE vu u_and_or(vu a, vu mask, vu b)

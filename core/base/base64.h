@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Decodes `text` in either alphabet ("-_" or "+/"), with or without '=' at the end. The caller
- * frees the result, which ends with a NUL. Returns -ENOMEM, or -EINVAL with a message. */
+/* Decodes `text`, which may use "-_" or "+/" and may end with '='. The caller frees the result,
+ * which ends with a NUL. */
 int core_base64_decode(const char *text, size_t bytes, char **out, size_t *out_bytes);
 
 #endif

@@ -55,7 +55,6 @@ static bool has_one_cpu(void)
     return sched_getaffinity(getpid(), sizeof set, &set) == 0 && CPU_COUNT(&set) == 1;
 }
 
-/* Threads that decide at the same time get the same answer. */
 bool core_bell_may_spin(void)
 {
     enum policy { UNKNOWN, ACTIVE, PASSIVE };

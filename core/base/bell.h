@@ -1,5 +1,5 @@
 /* bell.h: an event count: a thread checks its condition and sleeps until another thread rings the
- * bell. A ring costs one atomic add if no thread sleeps, else also a futex call. Any thread. */
+ * bell. A ring makes a system call only while a thread is in core_bell_sleep(). Any thread. */
 #ifndef CORE_BASE_BELL_H
 #define CORE_BASE_BELL_H
 
@@ -9,7 +9,7 @@
 
 struct core_bell {
     _Atomic uint32_t epoch;    /* futex word; bumped by each ring */
-    _Atomic uint32_t sleepers; /* threads in, or about to enter, the futex wait */
+    _Atomic uint32_t sleepers; /* threads in core_bell_sleep() */
 };
 
 void core_bell_init(struct core_bell *bell);
@@ -24,13 +24,13 @@ uint32_t core_bell_look(struct core_bell *bell);
  * timeout_ns < 0 waits for ever. Returns 0 or -ETIMEDOUT. */
 int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns);
 
-/* Like core_bell_sleep(), but first polls the bell for up to `spin_ns`, if threads may spin. For
- * waits shorter than a futex round trip. */
+/* Like core_bell_sleep(), but first polls the bell for about `spin_ns` if core_bell_may_spin(),
+ * which saves a system call in short waits. */
 int core_bell_spin_sleep(struct core_bell *bell, uint32_t seen, int64_t spin_ns,
                          int64_t timeout_ns);
 
-/* TIDE_WAIT_POLICY=active or passive decides; otherwise threads may spin if the process may run on
- * several processors. */
+/* Returns whether waiting threads may spin. TIDE_WAIT_POLICY=active or passive decides; otherwise
+ * they may, unless the process has only one processor. The first answer is kept. */
 bool core_bell_may_spin(void);
 
 #endif

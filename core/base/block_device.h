@@ -9,13 +9,13 @@
 enum { CORE_BLOCK_NAME_BYTES = 64, CORE_BLOCK_TEXT_BYTES = 64 };
 
 struct core_block_device {
-    char name[CORE_BLOCK_NAME_BYTES];      /* "nvme0n1": the whole drive, below any mapping */
-    unsigned drives;                       /* drives that a mapping (RAID, volumes) joins; else 1 */
+    char name[CORE_BLOCK_NAME_BYTES];      /* "nvme0n1"; below a mapping: the first whole drive */
+    unsigned drives;                       /* the most that one mapping (RAID) joins; else 1 */
     char model[CORE_BLOCK_TEXT_BYTES];     /* "": not reported */
     char firmware[CORE_BLOCK_TEXT_BYTES];  /* "": not reported */
     char scheduler[CORE_BLOCK_TEXT_BYTES]; /* "": unknown */
     int node;                              /* NUMA node; -1: unknown */
-    bool spins;                            /* a spinning disk */
+    bool spins;                            /* a spinning disk; virtual drives: false */
     /* virtio or Xen: properties say little about the hardware */
     bool virtual_drive;
     int64_t max_sectors_kb;    /* 0: unknown */

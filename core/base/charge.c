@@ -9,7 +9,7 @@
 #include "core/base/budget.h"
 #include "core/base/err.h"
 
-/* Bytes that malloc itself adds to a block. */
+/* An estimate of the bytes that malloc itself adds to a block. */
 enum { MALLOC_BYTES = 16 };
 
 struct header {

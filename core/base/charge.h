@@ -9,9 +9,9 @@
 
 struct core_budget;
 
-/* Binds a budget to this thread (NULL: none), and returns the previous one for the caller to bind
- * again. The budget must outlive the blocks that are charged to it. Clears the record of refusals.
- * */
+/* Binds a budget to this thread (NULL: none), and returns the previous one for the caller to
+ * bind again. The budget must outlive the blocks that are charged to it. Resets
+ * core_charge_refused(). */
 struct core_budget *core_charge_bind(struct core_budget *budget);
 struct core_budget *core_charge_bound(void);
 
@@ -27,8 +27,7 @@ void *core_charge_grow(void *block, size_t bytes);
 char *core_charge_text(const char *text, size_t bytes);
 void core_charge_free(void *block);
 
-/* Charge and release memory that the caller allocates. Do nothing if `budget` is NULL.
- * core_charge_take returns 0, or -ENOMEM with the budget's message. */
+/* Charge and release memory that the caller allocates. Do nothing if `budget` is NULL. */
 int core_charge_take(struct core_budget *budget, uint64_t bytes);
 void core_charge_give(struct core_budget *budget, uint64_t bytes);
 

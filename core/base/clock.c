@@ -7,8 +7,8 @@
 enum { TICK_BITS = 20, RAN_BITS = 40, READ_BITS = 64 - RAN_BITS };
 static const uint64_t ran_mask = ((uint64_t)1 << RAN_BITS) - 1;
 static const uint64_t read_mask = ((uint64_t)1 << READ_BITS) - 1;
-/* A thread that was preempted may record its reading late, by at most this; any larger difference
- * is time that has passed. */
+/* A thread may be preempted between reading and recording. A reading that seems to be older than
+ * the last one by up to this is late; a larger difference is time that has passed. */
 static const uint64_t late_ticks = 8192;
 
 int64_t core_clock_now_ns(void)

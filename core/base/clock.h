@@ -1,5 +1,5 @@
-/* clock.h: monotonic time in nanoseconds, and the time for which this process has run, which
- * timeouts of waits use. Any thread. */
+/* clock.h: monotonic time in nanoseconds, and the time that this process was not stopped, for
+ * timeouts. Any thread. */
 #ifndef CORE_BASE_CLOCK_H
 #define CORE_BASE_CLOCK_H
 
@@ -9,9 +9,9 @@
 /* Returns the time of CLOCK_MONOTONIC. */
 int64_t core_clock_now_ns(void);
 
-/* A waiting thread with a limit calls core_clock_ran_ns() at least every CORE_CLOCK_BEAT_NS.
- * Between two readings at most CORE_CLOCK_GAP_NS count: a longer gap means that the process was
- * stopped (SIGSTOP, a frozen container). */
+/* A thread that waits with a timeout calls core_clock_ran_ns() at least every CORE_CLOCK_BEAT_NS.
+ * Between two readings, at most CORE_CLOCK_GAP_NS count: for the rest of a longer gap, the process
+ * was stopped (SIGSTOP, a frozen container) or no thread waited. */
 enum { CORE_CLOCK_BEAT_NS = 100000000, CORE_CLOCK_GAP_NS = 250000000 };
 
 struct core_heartbeat {
@@ -25,7 +25,8 @@ int64_t core_heartbeat_ran_ns(struct core_heartbeat *heartbeat, int64_t now_ns);
 /* Like core_heartbeat_ran_ns(), for the process's own heartbeat. */
 int64_t core_clock_ran_ns(void);
 
-/* Returns how long a thread may sleep before its next reading. */
+/* Returns how long a thread may sleep before its next reading: `left_ns`, or CORE_CLOCK_BEAT_NS if
+ * that is shorter. */
 int64_t core_clock_beat_ns(int64_t left_ns);
 
 static inline void core_clock_relax(void)

@@ -10,7 +10,8 @@ enum { CORE_ERR_MESSAGE_BYTES = 1024 };
  * message that is too long is cut and ends in "...". */
 int core_err_set(int code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 
-/* Prepends "<what>: " to this thread's message (which key, which file). Returns `code`. */
+/* Prepends the formatted text (which key, which file) and ": " to this thread's message. Returns
+ * `code`. */
 int core_err_prefix(int code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 
 /* Sets this thread's message to one from another thread, or a kept one, without logging it. Returns

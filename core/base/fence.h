@@ -1,5 +1,5 @@
 /* fence.h: fences, the points on a queue's counter that threads wait for. A line counts a queue's
- * commands, `issued` and `reached` (done), which complete in order. A fence (line, value) is
+ * commands: `issued`, and `reached` (done). Commands complete in order. A fence (line, value) is
  * reached when line->reached >= value. After a failure, fences beyond `reached` report the
  * failure's code and message. The queue advances the line; any thread may fail the line, and poll
  * fences or wait for them. */
@@ -20,9 +20,9 @@ struct core_line {
     _Atomic int error;        /* 0 or -errno; released after the message */
     /* set by the first thread that fails the line, which then writes code and message */
     _Atomic bool failing;
-    /* The lowest value that a thread waits for; lower values do not ring `own`. Sequentially
-     * consistent, like `reached`: either the queue sees this value, or the thread sees the new
-     * `reached`. */
+    /* The lowest value that a thread has asked for since the last ring; lower values do not ring
+     * `own`. Sequentially consistent, like `reached`: either the queue sees this value, or the
+     * thread sees the new `reached`. */
     _Atomic uint64_t wanted;
     struct core_bell own;   /* used if no shared bell was given */
     struct core_bell *bell; /* borrowed, or &own */
@@ -38,7 +38,7 @@ struct core_fence {
 /* `bell` NULL: the line's own bell. With a shared bell, a thread can wait for several lines. */
 void core_line_init(struct core_line *line, const char *name, struct core_bell *bell);
 
-/* Called by the queue. Values grow. Reaching a value also issues it. */
+/* Called by the queue. Values do not decrease. Reaching a value also issues it. */
 void core_line_issue(struct core_line *line, uint64_t value);
 void core_line_reach(struct core_line *line, uint64_t value);
 /* Like core_line_reach(), without ringing the bell. The queue must call core_line_reach() or

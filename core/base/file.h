@@ -13,16 +13,16 @@
 enum { CORE_FILE_INTERRUPTS_MAX = 1000 };
 
 /* Reads all of `path` ("-": standard input). The caller frees the text, which ends with a NUL.
- * Returns 0, -E2BIG above `bytes_max`, -EINVAL for a FIFO with a name, which might never be opened
- * for writing, or another -errno, with a message. */
+ * -E2BIG: the file has more than `bytes_max`. -EINVAL: a named FIFO, because no process may ever
+ * open it for writing. */
 int core_file_read(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
 /* Like core_file_read(), for a file of a folder (config.json of a model). A FIFO or a device is
  * refused with -EINVAL, because a read might wait for ever; "-" is an ordinary name. */
 int core_file_read_regular(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
-/* Returns whether `path` names a FIFO in a folder, whose opening waits for another process, unlike
- * that of a pipe of the shell (/dev/fd/63). */
+/* Returns whether `path` is a named FIFO, whose opening waits for another process. False for a pipe
+ * of the shell (/dev/fd/63). */
 bool core_file_is_fifo(const char *path);
 
 /* Opens a file that a user named, to replace its content or to append; the caller closes it. A FIFO
@@ -60,16 +60,16 @@ uint64_t core_file_sum_bytes(const void *bytes, size_t count, uint64_t at);
 /* Computes the checksum of a whole file. Returns 0, or -errno without a message. */
 int core_file_sum(int fd, uint64_t *out);
 
-/* Extends a file to at least `bytes`, and reserves the space if the file system can (*reserved).
- * Returns 0, or -errno without a message. */
+/* Extends a file, which is not longer, to `bytes`, and reserves the space if the file system can
+ * (*reserved). Returns 0, or -errno without a message. */
 int core_file_reserve(int fd, uint64_t bytes, bool *reserved);
 
 /* Returns whether `name` is that of model weights ("model.safetensors",
  * "model-00001-of-00003.safetensors", "model.safetensors.index.json") or of an adapter
  * ("adapter_model.safetensors", "adapter_config.json"). */
 bool core_file_is_weights(const char *name);
-/* Returns whether `name` is "config.json" or passes core_file_is_weights(). A run replaces or
- * removes such files in its output folder. */
+/* Returns whether `name` is "config.json" or passes core_file_is_weights(). A run may replace or
+ * remove such files in its output folder. */
 bool core_file_is_of_model(const char *name);
 
 /* Returns whether `name` is `prefix`, a decimal number without leading zeros, and `end`; if so,

@@ -1,6 +1,6 @@
 /* half.h: converts between fp32 and bf16 or fp16. fp32 is rounded to bf16 to nearest even; for the
- * split master, ties round away from zero, so that the high half and the low 16 bits restore the
- * fp32 value. A NaN becomes the canonical quiet NaN of its sign. */
+ * split master, ties round away from zero, so that the high half and the low 16 bits restore an
+ * fp32 number. Narrowing turns a NaN into the canonical quiet NaN of its sign. */
 #ifndef CORE_BASE_HALF_H
 #define CORE_BASE_HALF_H
 

@@ -1,4 +1,5 @@
-/* lock.c: a thread holds the lock's descriptor until the lock is released. */
+/* lock.c: a thread of its own holds the descriptor of each lock, if it can have its own table of
+ * descriptors. */
 #include "core/base/lock.h"
 
 #include <errno.h>
@@ -45,7 +46,7 @@ static int open_and_lock(int fd, const char *name)
     return own;
 }
 
-/* Locks in this thread's own table of descriptors, which gets only `fd`. Returns the locked
+/* Gives this thread its own table of descriptors, with `fd` alone, and locks. Returns the locked
  * descriptor or -errno; -ENOSYS: the table stays shared. */
 static int lock_apart(int fd, const char *name)
 {

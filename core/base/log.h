@@ -14,7 +14,8 @@ struct core_log {
     void *user; /* borrowed from the application */
 };
 
-/* Binds a sink to this thread; NULL: none. Borrowed while it is bound. */
+/* Binds a sink to this thread; NULL: none. The sink must outlive the binding and the threads that
+ * inherit it. */
 void core_log_bind(const struct core_log *sink);
 const struct core_log *core_log_bound(void);
 

@@ -18,8 +18,8 @@ enum core_pages {
 };
 
 /* A part of a region, from `begin` to the next part. Team members [first, end) touch its pages, so
- * that the kernel allocates them on these members' nodes. A page belongs to the part of its first
- * byte. */
+ * that the kernel allocates them on these members' nodes. A page (transparent ones: 2 MiB) belongs
+ * to the part of its first byte. */
 struct core_region_part {
     uint64_t begin;
     unsigned first, end;
@@ -39,20 +39,20 @@ struct core_region_options {
     size_t part_count;
 };
 
-/* A region as a constant value. All zero: none. */
+/* A mapped region. All zero: none. */
 struct core_region {
     unsigned char *base;   /* owned; aligned to 2 MiB; a smaller region: to a page */
     uint64_t bytes;        /* the requested size */
     uint64_t mapped_bytes; /* the size in whole pages */
-    uint64_t huge_bytes;   /* bytes on pages of at least 2 MiB; 0: untouched or unknown */
+    uint64_t huge_bytes;   /* bytes on pages of at least 2 MiB; 0: none or unknown */
     enum core_pages pages;
-    int node; /* -1: none requested, or a sampled page is elsewhere */
+    int node; /* -1: none requested, or not granted */
     bool touched;
 };
 
-/* Maps and touches a region of zeros that fork does not copy. Falls back to smaller pages, and from
- * the preferred node to any, with warnings for costly fallbacks. Returns -ENOMEM if the cgroup or
- * machine has too little memory, -EINVAL for 0 bytes or more than 2^46; *out is then untouched. */
+/* Maps a region of zeros, which a forked child does not get, and touches it unless `lazy`. Falls
+ * back to smaller pages, and from the preferred node to any, with warnings for costly fallbacks.
+ * -ENOMEM: the cgroup or the machine has too little memory. */
 int core_region_alloc(const struct core_region_options *options, struct core_region *out);
 
 /* Unmaps the memory and zeroes *region. Accepts a zeroed *region. */

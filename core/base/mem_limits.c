@@ -67,8 +67,7 @@ static void look_at(const char *root, const struct version *version, const char 
     }
 }
 
-/* Visits the cgroup and those above it; the lowest limit counts. In a container the walk ends at
- * the mount. */
+/* Visits the cgroup and those above it, as far as they are mounted. */
 static void walk_up(const char *root, const struct version *version, const char *path,
                     struct found *found)
 {

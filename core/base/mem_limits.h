@@ -13,13 +13,13 @@
 struct core_mem_limits {
     uint64_t total_bytes;       /* MemTotal of the machine */
     uint64_t available_bytes;   /* MemAvailable */
-    uint64_t cgroup_bytes;      /* lowest limit of our cgroup and those above it */
+    uint64_t cgroup_bytes;      /* lowest limit of our cgroup and those above */
     uint64_t cgroup_used_bytes; /* used in that cgroup, without page cache that can be dropped */
     uint64_t usable_bytes;      /* the smaller of available memory and the cgroups' remainder */
     uint64_t memlock_bytes;     /* RLIMIT_MEMLOCK, soft */
     uint64_t locked_bytes;      /* locked by this process: VmLck */
     uint64_t pinned_bytes;      /* VmPin: pinned for devices or rings */
-    bool memlock_ignored;       /* CAP_IPC_LOCK */
+    bool memlock_ignored;       /* the process has CAP_IPC_LOCK */
     char cgroup[256];           /* the cgroup of cgroup_bytes; "": none */
 };
 
@@ -46,8 +46,8 @@ void core_mem_nodes(const char *root, struct core_cpus *out);
 /* Returns the node of a page; -ENOENT: not touched, -ENOTSUP: built without libnuma. */
 int core_mem_node_of(const void *address);
 
-/* Requests `node` for the whole pages [base, base + bytes), while it has free pages. Returns 0, or
- * -errno with a message; -ENOTSUP: built without libnuma. */
+/* Makes the kernel prefer `node` for pages of [base, base + bytes) that are touched later. `base`
+ * is aligned to a page. -ENOTSUP: built without libnuma. */
 int core_mem_node_prefer(void *base, uint64_t bytes, int node);
 
 #endif

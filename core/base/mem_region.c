@@ -116,7 +116,7 @@ static enum core_pages best_kind(const struct core_region_options *options)
     return options->bytes < 2 * MIB ? CORE_PAGES_4K : best;
 }
 
-/* The kernel would kill a process that takes more pages than there are. */
+/* The kernel may kill a process that takes more pages than there are. */
 static int check_room(const char *name, uint64_t bytes)
 {
     struct core_mem_limits limits;
@@ -135,8 +135,7 @@ static int check_room(const char *name, uint64_t bytes)
                         name, bytes, limits.cgroup, limits.usable_bytes, limits.cgroup_bytes);
 }
 
-/* Maps the region if this kind of pages is on and there is room. Returns 0, or -ENOMEM with a
- * message. */
+/* Maps the region if this kind of pages is on and there is room. */
 static int try_kind(const struct core_region_options *options, enum core_pages pages,
                     struct core_region *region)
 {
@@ -362,8 +361,8 @@ static int look_node(const struct core_region_options *options, const struct cor
     return -1;
 }
 
-/* Logs the fallback from hugetlb pages: a warning if they were requested or the machine has some.
- * */
+/* Logs the fallback from hugetlb pages, as a warning if they were requested or the machine has
+ * some. */
 static void report_pool(const struct core_region_options *options, enum core_pages wished)
 {
     uint64_t page_bytes = page_bytes_of(wished);

@@ -1,6 +1,6 @@
 /* queue.h: a thread that runs jobs in order. One thread, the owner, submits them. A failing job
- * ends the queue: its line carries the error, and later jobs are dropped. Nothing is allocated
- * after create. */
+ * ends the queue: the queue's line carries the error, and later jobs are dropped. Nothing is
+ * allocated after create. */
 #ifndef CORE_BASE_QUEUE_H
 #define CORE_BASE_QUEUE_H
 

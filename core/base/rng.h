@@ -9,8 +9,8 @@ struct core_rng_words {
     uint32_t word[4];
 };
 
-/* Returns four words. The key is `seed`; the counter is `stream`, which distinguishes uses, above
- * `position`. */
+/* Returns four words. The key is `seed`. The counter has `stream`, which distinguishes uses, in its
+ * upper half and `position` in its lower half. */
 struct core_rng_words core_rng_philox(uint64_t seed, uint64_t stream, uint64_t position);
 
 /* Returns a float in [0, 1) from the upper 24 bits of a word. */

@@ -19,7 +19,7 @@ static inline uint64_t core_larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Returns the least multiple of `grain` from `size` on. size + grain must fit 64 bits. */
+/* Returns the least multiple of `grain` that is at least `size`. size + grain must fit 64 bits. */
 static inline uint64_t core_round_up(uint64_t size, uint64_t grain)
 {
     return (size + grain - 1) / grain * grain;

@@ -1,6 +1,6 @@
 /* team.h: `count` members run one function together, repeatedly. The caller of core_team_run is
- * member 0; the others are threads that spin briefly and then sleep between runs. One caller at a
- * time. Nothing is allocated after create. */
+ * member 0; the others are threads, which wait between runs. One caller at a time. Nothing is
+ * allocated after create. */
 #ifndef CORE_BASE_TEAM_H
 #define CORE_BASE_TEAM_H
 
@@ -21,7 +21,7 @@ struct core_team_options {
                                    * bound */
     /* [count], read at create: processors by member, instead of `cpus`; NULL: `cpus` applies */
     const struct core_cpus *sets;
-    /* spins this long before it sleeps; 0: CORE_TEAM_SPIN_NS, <0: not at all */
+    /* how long a waiting member spins before it sleeps; 0: CORE_TEAM_SPIN_NS, <0: not at all */
     int64_t spin_ns;
 };
 
@@ -41,7 +41,8 @@ void core_team_run(struct core_team *team, core_team_part *part, void *argument)
 unsigned core_team_count(const struct core_team *team);
 
 /* Computes the part [*begin, *end) of `total` items for member `index` of `count`. Parts are
- * contiguous, in order, and cut at multiples of `grain`; they differ by at most one grain. */
+ * contiguous, in order, and cut at multiples of `grain`. Counted in whole or begun grains, they
+ * differ by at most one. */
 void core_team_share(uint64_t total, uint64_t grain, unsigned index, unsigned count,
                      uint64_t *begin, uint64_t *end);
 

@@ -55,8 +55,8 @@ const struct core_topo_device *core_topo_device_find(const struct core_topo *top
 void core_topo_cores(const struct core_topo *topo, const struct core_cpus *cpus,
                      struct core_cpus *out);
 
-/* Writes the name in /sys/block of the drive that holds `path`, also for a partition. Returns
- * -ENOENT with a message if there is none (tmpfs, overlay, a network). */
+/* Writes the name in /sys/block of the drive, not the partition, that holds `path`. -ENOENT: `path`
+ * is missing, or not on a block device (tmpfs, overlay, a network). */
 int core_topo_drive_of(const char *path, char *name, size_t bytes);
 
 /* ---- placement ---- */
@@ -81,8 +81,7 @@ struct core_topo_place {
 /* Decides where a rank's memory and threads go. Shares of ranks overlap only if a node has more
  * ranks than cores. Nodes with processors and memory are used; if there are none, those with
  * processors. A rank's home is the node of its GPU; ranks without such a node take homes in turn.
- * Nodes that are nobody's home are distributed over the ranks in turn. Returns -EINVAL for an
- * invalid rank or number of ranks, and if no node has processors. */
+ * Nodes that are nobody's home are distributed over the ranks in turn. */
 int core_topo_decide(const struct core_topo *topo, const struct core_topo_wish *wish,
                      struct core_topo_place *out);
 

@@ -108,7 +108,7 @@ static int load(hwloc_topology_t machine, enum core_topo_from from, const char *
         return core_err_set(
             -EINVAL, "\"%s\" does not describe a machine (example: \"pack:2 core:8 pu:2\")", text);
     }
-    /* These would start a graphics driver; "pci" leaks memory, and /sys has its data. */
+    /* "pci" leaks memory, and /sys has its data; the others would start a graphics driver. */
     static const char *const drivers[] = {"cuda",      "nvml", "opencl", "rsmi",
                                           "levelzero", "gl",   "pci"};
     for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++) {

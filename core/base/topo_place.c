@@ -24,7 +24,8 @@ static struct homes find_homes(const struct core_topo *topo)
     return homes;
 }
 
-/* A rank's home is its GPU's node; if that is unknown or no home, ranks take homes in turn. */
+/* A rank's home is its GPU's node; if that is unknown or cannot be a home, ranks take homes in
+ * turn. */
 static uint32_t home_of(const struct core_topo *topo, const struct homes *homes,
                         const struct core_topo_wish *wish, uint32_t rank)
 {
@@ -60,8 +61,8 @@ static bool uses(const struct core_topo *topo, const struct homes *homes,
     return used;
 }
 
-/* Sets *out to part `mine` of `users` of a node's cores; more users than cores share cores in turn.
- * */
+/* Sets *out to part `mine` of `users` of a node's cores. If users outnumber cores, they take cores
+ * in turn. */
 static void cut_cpus(const struct core_topo *topo, const struct core_topo_node *node, uint32_t mine,
                      uint32_t users, struct core_cpus *out)
 {

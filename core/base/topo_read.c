@@ -44,7 +44,7 @@ static struct core_cpus without(const struct core_cpus *a, const struct core_cpu
     return set;
 }
 
-/* A processor belongs to the first node that claims it; else to the first node. */
+/* A processor belongs to the first node that claims it; if none does, to the first node. */
 static void settle_nodes(struct core_topo *topo, const struct core_cpus *allowed)
 {
     struct core_cpus left = both(&topo->cpus, allowed);
@@ -84,7 +84,8 @@ static void settle_cores(struct core_topo *topo)
     }
 }
 
-/* Sorts devices and removes duplicates and unknown nodes. A single node has all devices. */
+/* Sorts devices, removes duplicates, and replaces unknown nodes by -1. A single node has all
+ * devices. */
 static void settle_devices(struct core_topo *topo)
 {
     uint32_t told = topo->device_count;

@@ -14,8 +14,8 @@ enum core_topo_from {
 };
 
 /* `text` is the file, the string or the folder. `allowed` limits the processors; NULL: those of
- * this thread on this machine, else all. Returns -ENOTSUP for XML and strings without hwloc,
- * -EINVAL for unreadable input. */
+ * this thread on this machine, else all. -ENOTSUP: an XML file or a string, in a build without
+ * hwloc. */
 int core_topo_create(enum core_topo_from from, const char *text, const struct core_cpus *allowed,
                      struct core_topo **out);
 void core_topo_destroy(struct core_topo *topo);

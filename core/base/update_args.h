@@ -9,8 +9,7 @@
 enum {
     CORE_UPDATE_TILE = 65536,   /* elements, by global index, whose squares are summed together */
     CORE_UPDATE_GROUP = 256,    /* elements, by global index, with 16 common Philox counters */
-    CORE_UPDATE_Q8_BLOCK = 256, /* elements, by global index, with a common scale of 8-bit moments
-                                 * */
+    CORE_UPDATE_Q8_BLOCK = 256, /* elements, by global index, with one scale of 8-bit moments */
 };
 
 enum core_update_type { CORE_UPDATE_F32, CORE_UPDATE_BF16, CORE_UPDATE_FP16, CORE_UPDATE_Q8 };
@@ -34,7 +33,7 @@ enum core_update_master {
 
 /* The common scalars of an update, computed by adam_scalars() in double and rounded to fp32. */
 struct core_update_scalars {
-    float gradient_scale; /* 1 / loss scale x clip factor */
+    float gradient_scale; /* clip factor / loss scale */
     float beta1;
     float one_minus_beta1;
     float beta2;
@@ -50,7 +49,7 @@ struct core_update_scalars {
 enum core_nonfinite_flags {
     CORE_NONFINITE_GRADIENT = 1,
     CORE_NONFINITE_MASTER = 2,
-    CORE_NONFINITE_WORKING = 4, /* also fp16 overflow */
+    CORE_NONFINITE_WORKING = 4, /* also a finite master that overflows w16 */
 };
 
 /* One pass over `count` parameters. Unused pointers may be NULL. */
@@ -67,7 +66,7 @@ struct core_update_args {
     const void *g;
     void *m;
     void *v;
-    float *m_scale; /* Q8, by block; element 0 is in block first / CORE_UPDATE_Q8_BLOCK */
+    float *m_scale; /* Q8: one per block, from that of element 0 on */
     float *v_scale;
     uint64_t seed;   /* Philox key of the run */
     uint64_t stream; /* Philox stream: step x 2^32 + number of the array */
@@ -84,9 +83,9 @@ struct core_squares_args {
     double *sums;
 };
 
-/* to[i] is the sum of element i of `ranks` arrays, added in fp32 in the order of ranks and rounded
- * once. Array `own` is at `from` and may be `to`; the others are at `others`, `stride` elements
- * apart. F32, BF16 and FP16. */
+/* to[i] is the sum of element i of `ranks` arrays, added in fp32 in the order of ranks, then
+ * rounded to `type`. Array `own` is `from`, which may be `to`; the others are at `others`, `stride`
+ * elements apart. F32, BF16 and FP16. */
 struct core_sum_args {
     enum core_update_type type;
     uint32_t ranks;

@@ -11,8 +11,8 @@ struct coll_backend {
     void (*close)(struct coll *coll);
     /* Runs one command, on the queue's thread. */
     int (*run)(struct coll *coll, const struct coll_work *work);
-    /* Ends the run for all ranks with `code` and this thread's message. If the run has ended
-     * already, returns the earlier error with its message. */
+    /* Ends the run for all ranks with `code` and this thread's message. Returns the error that
+     * ended the run, `code` or an earlier one, with its message. */
     int (*abort)(struct coll *coll, int code);
     /* `code` 0: returns the error that has ended all ranks, with its message, or 0. Else ends all
      * ranks with `code` and this thread's message, and returns the error. NULL: no other
