@@ -41,9 +41,9 @@ struct coll_options {
     unsigned world;               /* 0 means 1 */
     struct coll_meeting *meeting; /* borrowed; for "local" */
     struct coll_peers *peers;     /* borrowed; for "processes" */
-    /* Borrowed: the device whose memory has the arrays; NULL: host memory. "nccl": the rank's card;
-     * the arrays of a command are on cards on all ranks or in host memory on all ranks, which
-     * "nccl" moves over `peers`, or over `meeting` if `peers` is NULL */
+    /* borrowed: the device whose memory has the arrays; NULL: host memory. "nccl": the rank's card;
+     * the arrays of a command are on cards on all ranks, or in host memory on all ranks. Those in
+     * host memory travel over `peers`, or over `meeting` if `peers` is NULL */
     struct dev_device *device;
     unsigned sum_op; /* nccl: the op of core_sum_args (base/update_args.h) */
     /* nccl: device memory for pieces of other ranks */
@@ -126,7 +126,7 @@ uint64_t coll_border(uint64_t count, unsigned world, unsigned r);
 /* Submits a command without blocking. Returns 0 and a fence; -EAGAIN (without a message) if `depth`
  * commands are in flight; -EINVAL for an invalid command; -ENOTSUP if the back end cannot reach the
  * device's memory; or the error that ended the coll. A collective fails on all ranks that have not
- * finished it, with one message that names the rank at fault: -ETIMEDOUT (it did not arrive),
+ * finished it. The message names the rank at fault, if it is known: -ETIMEDOUT (it did not arrive),
  * -EPIPE (it closed), -EPROTO (it submitted another command), or the code that it gave to
  * coll_abort(). Later commands fail, too. After a fence has failed, no other rank uses this rank's
  * arrays. */

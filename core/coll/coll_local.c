@@ -73,7 +73,7 @@ static int meeting_error(struct coll_meeting *meeting)
     return error == 0 ? 0 : core_err_adopt(error, meeting->message);
 }
 
-/* Ends the meeting with this thread's error, if it has not ended. Returns its error. */
+/* Ends the meeting with this thread's error, if it has not ended. Returns the meeting's error. */
 static int meeting_fail(struct coll_meeting *meeting, int code)
 {
     pthread_mutex_lock(&meeting->lock);
@@ -206,7 +206,8 @@ static void work_end(struct local *local)
     core_bell_ring(&meeting->bell);
 }
 
-/* After a failure, waits for ranks that read this rank's arrays; they only copy and add. */
+/* After a failure, waits until no rank reads arrays of others. These ranks only copy and add, so
+ * the wait is short. */
 static void wait_for_readers(struct coll_meeting *meeting)
 {
     for (unsigned r = 0; r < meeting->world;) {
@@ -295,7 +296,7 @@ static void do_work(struct local *local, const struct coll_work *work)
     }
 }
 
-/* In an all-reduce, a copy of the others' sums and a step follow. */
+/* An all-reduce also copies the others' sums and takes a third step. */
 static int run_steps(struct local *local, const struct coll_work *work)
 {
     int rc = next_step(local, work);

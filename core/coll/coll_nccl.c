@@ -1,8 +1,8 @@
 /* coll_nccl.c: connects ranks with a card each. NCCL moves arrays on cards, the host's back end
- * those in host memory. Before a collective, ranks compare their commands through the host's back
- * end, so that NCCL's kernels never wait for a rank that is late or has left. An op of the card
- * sums in the order of ranks, because NCCL's order varies. The queue's thread uses the
- * communicator, and coll_close after that thread has ended. */
+ * those in host memory. Before a collective on cards, ranks compare their commands through the
+ * host's back end, which notices ranks that are late or have left before NCCL's kernels start. An
+ * op of the card sums in the order of ranks, because NCCL's order varies; with `within`, NCCL sums.
+ * The queue's thread uses the communicator, and coll_close after that thread has ended. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -132,8 +132,8 @@ static int fail_call(const struct nccl *nccl, const char *call, ncclResult_t res
                         last != NULL ? last : "");
 }
 
-/* Returns 0 to continue, the error that ended the ranks, or -ETIMEDOUT base.limit_ns after
- * `start_ns`. */
+/* Returns 0 to continue, the error that ended the ranks, or -ETIMEDOUT if base.limit_ns has passed
+ * since `start_ns`. */
 static int look_around(const struct nccl *nccl, const char *what, int64_t start_ns)
 {
     const int rc = nccl->host->backend->end(nccl->host, 0);
@@ -247,7 +247,7 @@ static ncclResult_t add_exchange(const struct nccl *nccl, unsigned rank,
     return result;
 }
 
-/* Exchanges, in one group, what `of` returns for each other rank that takes part. */
+/* Exchanges, in one NCCL group, what `of` returns for each other rank that takes part. */
 static int exchange(struct nccl *nccl, const struct coll_work *work, uint64_t index,
                     struct exchange (*of)(const struct nccl *nccl, const struct coll_work *work,
                                           unsigned rank, uint64_t index))
@@ -513,7 +513,7 @@ static int run_on_cards(struct nccl *nccl, const struct coll_work *work)
     return rc != 0 ? rc : finish(nccl);
 }
 
-/* Ends the ranks and NCCL's work. Returns the error that ended the ranks. */
+/* Ends the ranks, unless they have ended, and NCCL's work. Returns an error. */
 static int end_ranks(struct nccl *nccl, int code)
 {
     if (nccl->host->backend->end(nccl->host, 0) == 0) {

@@ -29,7 +29,7 @@ struct head {
     uint64_t sum_type; /* COLL_INT4: of the command; else 0 */
 };
 
-/* MPI libraries send so few bytes without waiting for the receiver. */
+/* MPI libraries usually send so few bytes without waiting for the receiver. */
 enum { HEAD_BYTES = 3584, SHORT_BYTES = HEAD_BYTES - sizeof(struct head) };
 /* how long a closing rank waits for others */
 static const int64_t close_ns = INT64_C(3) * 1000000000;
@@ -43,8 +43,7 @@ struct processes {
     uint64_t number;
     unsigned char *heads_out, *heads_in;   /* owned, [world][HEAD_BYTES] */
     struct coll_transfer *transfers;       /* owned: all transfers below */
-    struct coll_transfer *out, *in, *last; /* [world] each: heads sent, heads received, last heads
-                                            * */
+    struct coll_transfer *out, *in, *last; /* [world] each: heads sent and received, last heads */
     pthread_mutex_t lock;                  /* protects `ended`, `failed` and the order of heads */
     bool ended;                            /* this rank's last head was sent */
     struct core_err failed;
@@ -147,7 +146,7 @@ static void receive_head(struct processes *procs, unsigned rank)
     coll_exchange_post(&procs->exchange, transfer, false, rank, procs->tag);
 }
 
-/* Begins to exchange heads; after a failure, returns the error instead. */
+/* Begins to exchange heads; after a failure, sends none and returns the error. */
 static int begin_heads(struct processes *procs, const struct coll_work *work)
 {
     const struct head head = head_of_work(procs, work);
@@ -181,8 +180,8 @@ static int begin_heads(struct processes *procs, const struct coll_work *work)
     return core_err_first(&failed, 0);
 }
 
-/* Returns the error of a rank that has left or aborted; sets *missing to the number of ranks
- * without a head. */
+/* Returns the error of a rank that has left, has aborted or sent an invalid head; else 0, and sets
+ * *missing to the number of heads that have not arrived. */
 static int look_at_heads(struct processes *procs, const struct coll_work *work, unsigned *missing)
 {
     *missing = 0;

@@ -7,10 +7,9 @@
 
 #include "core/coll/sum.h"
 
-/* The buffers of the two pieces in flight take at most PIECES_BYTES, unless PIECE_MIN needs more.
- * */
+/* The buffers of two pieces in flight take at most PIECES_BYTES, unless PIECE_MIN needs more. */
 enum { PIECES_BYTES = 8 << 20, PIECE_MIN = 64 << 10, PIECE_MAX = 1 << 20 };
-/* bytes of a transfer of a longer gather or broadcast */
+/* the most bytes that one transfer of a gather or broadcast moves */
 static const uint64_t transfer_max = UINT64_C(64) << 20;
 
 void coll_exchange_received(struct coll_exchange *exchange, enum coll_op op, unsigned from,
@@ -229,8 +228,8 @@ static uint64_t piece_at(const struct coll_exchange *exchange, const struct coll
     return bytes;
 }
 
-/* Returns the buffer for the sum from the twin in `group`: that of another member of `group`, which
- * is free by then. */
+/* Returns the buffer for the sum from the twin in `group`: that of another member of `group`, whose
+ * piece has been added by then. */
 static unsigned char *twin_sum(const struct coll_exchange *exchange, const struct coll_work *work,
                                const struct coll_turn *turn, unsigned group)
 {

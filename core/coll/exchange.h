@@ -32,11 +32,11 @@ int coll_exchange_init(struct coll_exchange *exchange, struct coll *coll, struct
 /* Accepts an exchange of zeros. */
 void coll_exchange_fini(struct coll_exchange *exchange);
 
-/* Moves and adds a collective's data after the heads. Returns 0, or the error that ended the world.
- * */
+/* Moves and adds a collective's data after its heads. Returns 0, or the error that ended the
+ * world. */
 int coll_exchange_run(struct coll_exchange *exchange, const struct coll_work *work);
 
-/* Begins a transfer with memory and size set. */
+/* Begins a transfer whose memory and size are set. */
 void coll_exchange_post(struct coll_exchange *exchange, struct coll_transfer *transfer, bool sends,
                         unsigned peer, int tag);
 void coll_exchange_received(struct coll_exchange *exchange, enum coll_op op, unsigned from,

@@ -9,8 +9,8 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 
-/* The most specific launcher is first, because several may be set. Slurm also sets SLURM_PROCID for
- * the batch script; only a step has STEP variables. */
+/* The most specific launcher is first, because variables of several may be set. Slurm also sets
+ * SLURM_PROCID for the batch script; only a step has STEP variables. */
 static const struct row {
     const char *launcher;
     const char *rank, *world; /* variables; `world` NULL: MPI knows it (PMIx) */
@@ -88,8 +88,8 @@ static int read_torchrun(const char *(*get)(const char *name), struct coll_launc
     return 0;
 }
 
-/* Refuses several processes without LOCAL_RANK, as some cluster managers set them: each process
- * would train alone. */
+/* Refuses RANK and WORLD_SIZE of several processes without LOCAL_RANK, which some cluster managers
+ * set: each process would train alone. */
 static int check_alone(const char *(*get)(const char *name))
 {
     const char *rank = get("RANK");

@@ -24,13 +24,13 @@ struct coll_launch {
     uint64_t run;
 };
 
-/* Finds the launcher by the variables that `get` returns (getenv). Returns 0, or -EINVAL with a
- * message for variables that contradict each other or are not numbers, or for RANK and a WORLD_SIZE
- * of 2 or more with neither LOCAL_RANK nor another launcher's variables. */
+/* Finds the launcher by the variables that `get` returns (getenv). -EINVAL: variables contradict
+ * each other or are not numbers, or RANK and WORLD_SIZE describe several processes, and neither
+ * LOCAL_RANK nor another launcher's variables are set. */
 int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *out);
 
 /* Returns the rank, even if coll_launch_find() fails, so that only the first process reports the
- * error; 0 if no variable has a rank. */
+ * error; 0 if it is unknown. */
 unsigned coll_launch_rank(const char *(*get)(const char *name));
 
 #endif

@@ -64,7 +64,7 @@ struct coll_peers {
     unsigned *free_slots;          /* owned, [slots] */
     unsigned slots, active_count, free_count;
     struct coll_transfer *waiting, **waiting_tail; /* wait for a slot */
-    int failed;                                    /* the code of the end, set before `error`; 0:
+    int failed;                                    /* code of the end, set before `error`; 0:
                                                     * none */
     struct service heard;
     struct coll_transfer listen;
@@ -191,8 +191,8 @@ static bool withdraw(struct coll_peers *peers, const struct coll_transfer *trans
     return atomic_load_explicit(&transfer->state, memory_order_relaxed) != COLL_TRANSFER_POSTED;
 }
 
-/* Withdraws a receive or ends the world for other threads. Returns whether it withdrew a receive.
- * */
+/* Withdraws a receive or ends the world, for other threads. Returns whether a receive was
+ * withdrawn. */
 static bool serve_wishes(struct coll_peers *peers)
 {
     pthread_mutex_lock(&peers->lock);
@@ -283,8 +283,8 @@ static void check_silence(struct coll_peers *peers, unsigned rank, int64_t now_n
     }
 }
 
-/* Exchanges signs of life between the first process and the others, and passes on requests to stop.
- * */
+/* Sends and checks signs of life between the first process and the others, and passes on requests
+ * to stop. */
 static void keep_alive(struct coll_peers *peers)
 {
     const int64_t now_ns = core_clock_ran_ns();
@@ -430,7 +430,8 @@ static void turn(struct coll_peers *peers)
     }
 }
 
-/* Closes the transport within 10 s, even if signs of life were not received. */
+/* Waits at most 10 s for transfers in flight, such as signs of life that nobody receives, and
+ * closes the transport. */
 static void close_transport(struct coll_peers *peers)
 {
     char why[COLL_TRANSPORT_WHY_BYTES] = "";
@@ -492,7 +493,7 @@ void coll_peers_post(struct coll_peers *peers, struct coll_transfer *transfer)
     transfer->next = NULL;
     atomic_store_explicit(&transfer->state, COLL_TRANSFER_POSTED, memory_order_relaxed);
     pthread_mutex_lock(&peers->lock);
-    /* After an error no thread takes transfers, and the last one may have been freed. */
+    /* After an error no thread takes transfers, and the last posted one may have been freed. */
     if (atomic_load_explicit(&peers->error, memory_order_relaxed) == 0) {
         *peers->posted_tail = transfer;
         peers->posted_tail = &transfer->next;
@@ -638,7 +639,7 @@ static int exchange_names(struct coll_peers *peers)
     return rc;
 }
 
-/* Other processes have sent these texts. */
+/* Other processes have sent these texts, maybe without a NUL. */
 static void end_names(struct coll_peers *peers)
 {
     for (unsigned r = 0; r < peers->place.world; r++) {

@@ -1,9 +1,9 @@
 /* peers.h: the processes of a run, one rank each, which a launcher started. One thread calls the
  * transport (transport.h: MPI, or TCP under torchrun); other threads post transfers to that thread
- * and wait. The first process and each other process check each other. A process that does not
+ * and wait. The first process checks the others, and they check the first. A process that does not
  * respond within the limit ends the world: waits then fail with a message that names the process,
- * and coll_peers_close ends the caller's. A rank that fails in a live process tells the others in a
- * transfer, which does not end the world. */
+ * and coll_peers_close ends its caller's process. A rank that fails in a live process tells the
+ * others in a transfer, which does not end the world. */
 #ifndef CORE_COLL_PEERS_H
 #define CORE_COLL_PEERS_H
 
@@ -61,7 +61,7 @@ void coll_peers_host(const struct coll_peers *peers, unsigned rank, struct coll_
 
 /* Returns whether any process was asked to stop. Only for the first process. */
 bool coll_peers_stopping(const struct coll_peers *peers);
-/* Returns 0, or the error that ended the world, with its message. Afterwards no transfer moves
+/* Returns 0, or the error that ended the world, with its message. After an error no transfer moves
  * data. */
 int coll_peers_error(struct coll_peers *peers);
 /* Returns whether the first process told of the end of the world, and so reports the error. */
@@ -86,8 +86,8 @@ struct coll_transfer {
     struct coll_transfer *next;
 };
 
-/* Reserves `count` tags and returns the first. Processes must reserve in the same order. Tags after
- * 32,000 (MPI guarantees few more) start again. */
+/* Reserves `count` tags and returns the first. Processes must reserve in the same order. After
+ * 32,000 (MPI guarantees few more), tags start again. */
 int coll_peers_tags(struct coll_peers *peers, int count);
 
 /* Begins a transfer. Any thread. */
@@ -96,7 +96,7 @@ bool coll_transfer_done(const struct coll_transfer *transfer);
 /* Withdraws a receive, which is then DONE, or FREE if nothing was received, unless the world has
  * ended. */
 void coll_peers_withdraw(struct coll_peers *peers, struct coll_transfer *transfer);
-/* Rings when transfers are done and when the world ends. */
+/* Returns the bell that rings when transfers are done and when the world ends. */
 struct core_bell *coll_peers_bell(struct coll_peers *peers);
 /* Waits until none of `transfers` is in flight, without a limit. Returns 0, or the error that ended
  * the world. */

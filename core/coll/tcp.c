@@ -1,7 +1,8 @@
 /* tcp.c: the transport of torchrun's processes: frames over connections (tcp_meet.c). A short
- * message is sent at once, and waits in memory until its receive. A longer one is announced, and
- * sent into the buffer of its receive. Arrived messages are delivered before a closed connection is
- * reported, because a failing process sends its reason. One thread at a time (peers.c). */
+ * message is sent at once, and waits in the receiver's memory until its receive begins. A longer
+ * one is announced, and sent into the buffer of its receive. Arrived messages are delivered before
+ * a closed connection is reported, because a failing process sends its reason. One thread at a time
+ * (peers.c). */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -449,7 +450,7 @@ static void end_reading(struct peer *peer, int error)
     }
 }
 
-/* Returns the bytes of one read; 0: none arrived, or the end. */
+/* Returns the bytes of one read; 0: none. */
 static size_t read_some(struct peer *peer)
 {
     const bool message = peer->to != NULL;
@@ -602,7 +603,7 @@ static int tcp_cancel(unsigned index, char *why)
             return 1;
         }
     }
-    /* A matched receive gets its message, unless the connection fails. */
+    /* A matched receive waits for its message. */
     while (slot->state != SLOT_DONE && tcp.peers[slot->peer].fd >= 0) {
         exchange_frames();
         if (core_clock_now_ns() > until_ns) {

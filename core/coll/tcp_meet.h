@@ -1,5 +1,5 @@
-/* tcp_meet.h: connects the processes of a run with each other over TCP. For the thread of peers.c.
- * */
+/* tcp_meet.h: connects the processes of a run with each other over TCP. Called by the thread of
+ * peers.c. */
 #ifndef CORE_COLL_TCP_MEET_H
 #define CORE_COLL_TCP_MEET_H
 
