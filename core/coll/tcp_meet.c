@@ -1,7 +1,7 @@
 /* tcp_meet.c: the other processes connect to rank 0 at the rendezvous and send their listening
  * ports. Rank 0 answers with all addresses and a random key, with which they connect to each other.
  * A connection without the run's name or key is refused. The name (coll_launch.run) is no secret,
- * so only users of the run may reach the network. */
+ * so the network must be trusted. */
 #include "core/coll/tcp_meet.h"
 
 #include <errno.h>
@@ -23,15 +23,15 @@
 
 enum { VERSION = 1, WAITING_MAX = 32, TEXT_BYTES = 200, ADDRESS_BYTES = 80 };
 enum { LOOK_MS = 100 }; /* between checks of the limit */
-/* limit of a connection's hello */
+/* how long a connection may take to send its hello */
 static const int64_t hello_ns = INT64_C(5) * 1000000000;
 static const int64_t retry_ns = INT64_C(100) * 1000000;
-/* limit of one attempt at an address */
+/* limit of one attempt at an address of rank 0 */
 static const int64_t attempt_ns_max = INT64_C(5) * 1000000000;
 
 static const char magic[8] = {'t', 'i', 'd', 'e', '-', 't', 'c', 'p'};
 
-/* A process's first message. Builds are the same, so structs are sent. */
+/* A process's first message. All processes run the same build, so structs are sent as they are. */
 struct hello {
     char magic[sizeof magic];
     uint32_t version, world, rank;
@@ -40,7 +40,7 @@ struct hello {
     char host[64];
 };
 
-/* The answer to a hello, from rank 0 with [world] entries. */
+/* The answer to a hello. After a welcome, rank 0 also sends [world] entries. */
 struct answer {
     char magic[sizeof magic];
     int32_t code; /* 0, or -errno: refused, with the reason in `text` */
@@ -53,7 +53,7 @@ struct entry {
     char host[64];
 };
 
-/* A connection without a hello yet. */
+/* A connection whose hello has not arrived. */
 struct waiting {
     int fd;
     int64_t since_ns;
@@ -68,7 +68,7 @@ struct meeting {
     struct coll_tcp_member *members; /* borrowed, [world] */
     struct entry *entries;           /* owned, [world] */
     int listener;                    /* owned; -1: none */
-    uint64_t key[2];                 /* the key to show now */
+    uint64_t key[2];                 /* of hellos: the run's name, later the random key */
     int64_t start_ns;
     char *why; /* borrowed */
     struct waiting waiting[WAITING_MAX];
@@ -112,8 +112,8 @@ static int fail_wait(struct meeting *meeting, int code, const char *what)
                                      (double)meeting->options->limit_ns * 1e-9);
 }
 
-/* Waits for `events` at `fd`. Returns 0, the code of look_around(), or -ETIMEDOUT after `until_ns`.
- * */
+/* Waits for `events` at `fd`. Returns 0, the code of look_around(), or -ETIMEDOUT after
+ * `until_ns`. */
 static int wait_ready_until(struct meeting *meeting, int fd, short events, int64_t until_ns)
 {
     for (;;) {
@@ -274,7 +274,8 @@ static struct hello make_hello(const struct meeting *meeting, uint32_t port)
     return hello;
 }
 
-/* Writes the reason for a refusal to `text`. Ranks below `first` do not connect. */
+/* Returns whether a hello is refused; if so, writes the reason to `text`. Ranks below `first` do
+ * not connect to this one. */
 static bool refuses(const struct meeting *meeting, const struct hello *hello, unsigned first,
                     char text[TEXT_BYTES])
 {

@@ -16,7 +16,7 @@ static const char *const module_names[] = {
 static const char *const flavour_names[] = {
     [COLL_FLAVOUR_OPENMPI] = "Open MPI", [COLL_FLAVOUR_MPICH] = "MPICH"};
 
-/* relative to the library's folder: installed, and in a build */
+/* relative to the folder of tide's library or program: installed, and in a build */
 static const char *const module_places[] = {"tide", "../../core/coll"};
 
 /* Returns false if the file does not exist. */

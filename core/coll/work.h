@@ -10,7 +10,7 @@
 
 struct coll_backend;
 
-/* A rank; first in back ends' structs. */
+/* A rank; the first member of back ends' structs. */
 struct coll {
     const struct coll_backend *backend;
     unsigned rank;
@@ -43,7 +43,8 @@ struct coll_work {
     bool meets;
 };
 
-/* Ranks that a collective waits for. Messages name COLL_MISSING_MAX: "0, 1, 2, 3". */
+/* Ranks that a collective waits for. Messages name at most COLL_MISSING_MAX of them: "0, 1, 2,
+ * 3". */
 enum { COLL_MISSING_MAX = 4 };
 struct coll_missing {
     unsigned count;

@@ -1,6 +1,6 @@
-/* config.h: reads a ds_config.json, by one table of the keys (table.h), from which `tide config`
- * and docs/ds_config.md come, too. The result is a struct for the engine, and notes about keys for
- * people. A configuration is constant; any thread. */
+/* config.h: reads a ds_config.json by a table of its keys (table.h), which docs/ds_config.md
+ * prints. The result is a struct for the engine, and notes about keys for people. A configuration
+ * is constant; any thread. */
 #ifndef CORE_CONFIG_CONFIG_H
 #define CORE_CONFIG_CONFIG_H
 
@@ -137,8 +137,8 @@ struct core_cfg_options {
 };
 void core_cfg_options_init(struct core_cfg_options *options);
 
-/* Reads a path, "-" (standard input) or url-safe base64 of a configuration. Returns -errno with a
- * message if there is no JSON object; core_cfg_check() reports errors inside the object. */
+/* Reads a path, "-" (standard input) or url-safe base64 of a configuration. Fails if there is no
+ * valid JSON object; core_cfg_check() reports wrong keys and values. */
 int core_cfg_load(const char *argument, const struct core_cfg_options *options,
                   struct core_cfg **out);
 
@@ -175,7 +175,7 @@ struct core_cfg_note {
 const char *core_cfg_source(const struct core_cfg *cfg);
 size_t core_cfg_notes_count(const struct core_cfg *cfg);
 size_t core_cfg_notes_of(const struct core_cfg *cfg, enum core_cfg_note_kind kind);
-/* Refusals come first, then warnings, comments in the file, and keys in the order of the table. */
+/* Refusals come first, then warnings, comment keys, and keys in the order of the table. */
 struct core_cfg_note core_cfg_note(const struct core_cfg *cfg, size_t index);
 
 /* Writes the configuration as a JSON object that can be read again, with defaults and "auto" filled

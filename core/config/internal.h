@@ -29,7 +29,7 @@ struct core_cfg_detail {
     struct core_json *doc;                  /* owned */
     const struct core_cfg_options *options; /* borrowed while reading */
     struct core_cfg_value *values;          /* owned; one per row */
-    struct core_cfg_note *notes;            /* owned; texts are in the arena */
+    struct core_cfg_note *notes;            /* owned; formatted texts are in the arena */
     size_t notes_count, notes_room;
     /* keys without a row, and wrong elements of lists */
     size_t unknown_count;

@@ -1,4 +1,4 @@
-/* keys_train.c: the rows of batch, gradients, optimizer, schedule and precision. */
+/* keys_train.c: among others, the rows of batch, gradients, optimizer, schedule and precision. */
 #include "core/config/table.h"
 
 #define AT       CORE_CFG_AT

@@ -9,7 +9,7 @@
 static void write_section(const struct core_cfg_detail *detail, struct core_json_write *write,
                           const char *prefix);
 
-/* Returns false for rows without effect, such as legacy forms. */
+/* Returns false for rows that are left out, such as legacy forms and parameters of other types. */
 static bool is_written(const struct core_cfg_detail *detail, size_t index)
 {
     const struct core_cfg_row *row = core_cfg_row(index);

@@ -129,8 +129,8 @@ fail:
     return rc;
 }
 
-/* Returns 1 if four characters decode to the beginning of an object or comment, 0 if not, or
- * -ENOMEM. */
+/* Returns 1 if the first four characters decode to the beginning of an object or comment, 0 if not,
+ * or -ENOMEM. */
 static int looks_encoded(const char *argument)
 {
     char *front = NULL;

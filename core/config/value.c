@@ -11,7 +11,8 @@
 #include "core/config/internal.h"
 #include "core/json/write.h"
 
-/* Appends " from LOW to HIGH" or " of at least LOW", cut if it does not fit. */
+/* Appends the row's range, such as " from LOW to HIGH" or " of at least LOW"; cut if it does not
+ * fit. */
 static void add_range(const struct core_cfg_row *row, char *out, size_t bytes)
 {
     const char *from = " from";
@@ -82,7 +83,7 @@ static bool in_range(const struct core_cfg_row *row, double value)
     return low && high;
 }
 
-/* Accepts true and false; sets *loose for text, 1 and 0. */
+/* Accepts true and false, also as text or as 1 and 0, for which *loose is set. */
 static bool take_bool(const struct core_json_value *value, struct core_cfg_value *out, bool *loose)
 {
     int64_t integer = -1;

@@ -42,14 +42,13 @@ struct dev_arena {
 size_t dev_arena_range_bytes(size_t budget_bytes, bool host);
 
 void dev_arena_init(struct dev_arena *arena, void *base, size_t budget_bytes, bool host);
-/* Makes a part an allocation of the source, of the requested size. */
+/* Every part is then an allocation of the source, of the requested size. */
 void dev_arena_init_source(struct dev_arena *arena, const struct dev_arena_source *source,
                            size_t budget_bytes);
-/* Frees parts of the source. */
+/* Frees live parts of a source. */
 void dev_arena_fini(struct dev_arena *arena);
 
-/* Returns 0, -EINVAL for 0 bytes, -ENOMEM, or an error of the source, with a message to which the
- * caller prefixes the device's name. */
+/* On failure, the caller prefixes the device's name to the message. */
 int dev_arena_alloc(struct dev_arena *arena, size_t bytes, void **out);
 void dev_arena_free(struct dev_arena *arena, void *memory);
 void dev_arena_report(struct dev_arena *arena, struct dev_memory *out);

@@ -54,7 +54,7 @@ struct dev_device {
     struct dev_arena arena;
     struct dev_op_entry ops[DEV_OP_MAX]; /* fixed once a queue exists */
 
-    pthread_mutex_t lock;                    /* protects the members below; not held during work */
+    pthread_mutex_t lock;                    /* protects the members below */
     struct dev_queue *queues[DEV_QUEUE_MAX]; /* owned by their creators; NULL: free */
     struct dev_host_range *ranges;           /* owned, [range_count] */
     size_t range_count;

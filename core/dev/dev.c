@@ -1,4 +1,4 @@
-/* dev.c: argument checks and the code of all kinds of device. */
+/* dev.c: argument checks, and code that all kinds of device share. */
 #include "core/dev/dev.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
-/* dev.h: a device provides memory under a budget, queues, copies and a table of ops. Callers do not
- * know whether a device is the CPU or a GPU. A device and its memory: any thread. A queue: one
- * thread at a time. No global state. */
+/* dev.h: a device provides memory under a budget, queues, copies and a table of ops. Most callers
+ * need not know whether a device is the CPU or a GPU. A device and its memory: any thread. A queue:
+ * one thread at a time. No global state. */
 #ifndef CORE_DEV_DEV_H
 #define CORE_DEV_DEV_H
 
@@ -78,8 +78,8 @@ struct dev_memory {
     unsigned count;
 };
 
-/* Allocates memory with undefined contents. Returns -ENOMEM, or -EINVAL for 0 bytes, with a
- * message. Not called during a step, because the tape's slots are in older allocations. */
+/* Allocates memory with undefined contents; 0 bytes are refused. Not called during a step, because
+ * the tape's slots are in older allocations. */
 int dev_memory_alloc(struct dev_device *device, size_t bytes, void **out);
 /* Accepts NULL. No command in flight may use the memory. */
 void dev_memory_free(struct dev_device *device, void *memory);
@@ -91,8 +91,8 @@ bool dev_memory_holds(struct dev_device *device, const void *memory, size_t byte
 bool dev_memory_is_separate(const struct dev_device *device);
 
 /* Prepares host memory for asynchronous copies: a GPU pins it, the CPU records it. The range must
- * start at a page, not be registered, and stay mapped until dev_host_unregister(). After a failure,
- * a GPU's copies are correct, but slow and synchronous. */
+ * start at a page, not overlap a registered one, and stay mapped until dev_host_unregister(). After
+ * a failure, a GPU's copies are correct, but slower and maybe synchronous. */
 int dev_host_register(struct dev_device *device, void *memory, size_t bytes);
 /* Takes the registered address. Accepts NULL. */
 void dev_host_unregister(struct dev_device *device, void *memory);
@@ -130,7 +130,7 @@ struct dev_queue_options {
     struct core_bell *bell;
 };
 
-/* Runs commands in order. A device has at most DEV_QUEUE_MAX queues. */
+/* Creates a queue, which runs commands in order. A device has at most DEV_QUEUE_MAX queues. */
 int dev_queue_create(struct dev_device *device, const struct dev_queue_options *options,
                      struct dev_queue **out);
 /* Waits for all submitted commands; if they cannot end, abandon the queue first. Accepts NULL. Its
@@ -163,17 +163,17 @@ struct dev_copy {
     bool more;    /* as in dev_command */
     bool foreign; /* UP, DOWN: the device's side is the application's memory, outside the arena */
     /* A stream of the application (CUDA: a cudaStream_t), after whose work the copy runs; NULL: the
-     * queue's own. The CPU, which has no streams, copies during the call. A queue's fences are
-     * reached in the order of its commands, whatever their streams. */
+     * queue's own. The CPU, which has no streams, copies during the call. On a GPU, fences are
+     * reached in the order of the queue's commands, whatever their streams. */
     void *const *stream;
 };
 
-/* Do not block. A command waits only for earlier commands of its queue: before using results of
- * another queue, wait for that queue's fence. Returns 0 and a fence; -EAGAIN (without a message) if
- * the queue is full; -ENOTSUP for a missing op, or -EINVAL for arguments of a wrong size or a copy
- * that leaves the arena or overlaps itself, after which the queue remains usable; or the error that
- * ended the queue. An op that fails ends its queue: later commands are dropped, and their fences
- * carry the message. */
+/* Do not wait for other commands. A command waits only for earlier commands of its queue: before
+ * using results of another queue, wait for that queue's fence. Returns 0 and a fence; -EAGAIN
+ * (without a message) if the queue is full; -ENOTSUP for a missing op, or -EINVAL for arguments of
+ * a wrong size or a copy that leaves the arena or overlaps itself, after which the queue remains
+ * usable; or the error that ended the queue. An op that fails ends its queue: the fences of later
+ * commands carry the message. */
 int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
                      struct core_fence *out);
 int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
@@ -184,15 +184,15 @@ struct dev_timing {
     void *user;
 };
 /* Reports the launches that succeed to timing->timed, on a thread of the device, in order, before
- * their fences are reached. `timing` is borrowed until the queue is destroyed; NULL stops the
- * reports. A GPU becomes slower, with two events per launch, and skips a launch while 511 reports
- * are due. Returns -EBUSY if a queue of a GPU had another `timing` before. Called by the thread
- * that submits. */
+ * their fences are reached. `timing` is borrowed until the queue is destroyed; NULL: later launches
+ * are not reported. A GPU becomes slower, with two events per launch, and skips a launch while 511
+ * reports are due. -EBUSY: the queue is a GPU's and had another `timing` before. Called by the
+ * thread that submits. */
 int dev_queue_time(struct dev_queue *queue, const struct dev_timing *timing);
 
 /* Lets a library put work on the queue's stream: makes the device current for this thread, which
- * submits to the queue, and sets *out to an op's arguments. To wait for the work, submit a copy of
- * 0 bytes and wait for the copy's fence. Returns -ENOTSUP without streams. */
+ * submits to the queue, and sets *out as for an op. To wait for the work, submit a copy of 0 bytes
+ * and wait for the copy's fence. Returns -ENOTSUP without streams. */
 int dev_queue_enter(struct dev_queue *queue, struct dev_launch *out);
 
 /* Returns the fence of the last submitted command. */

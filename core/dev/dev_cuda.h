@@ -8,8 +8,8 @@ struct CUstream_st;
 struct CUevent_st;
 
 /* A ring of timed launches: the submitting thread adds entries, the watch takes them. An entry
- * stays valid until the next one is taken, because times count from the end of the previous entry.
- * */
+ * stays valid until the next one is taken, because times count from the end of the previous
+ * entry. */
 enum { DEV_CUDA_TIMES_MAX = 512 };
 struct cuda_times {
     struct {

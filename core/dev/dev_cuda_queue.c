@@ -42,7 +42,7 @@ static void fail_all(struct cuda_device *device, int code, const char *message)
     }
 }
 
-/* Reports done launches in order, before the event of their unit. */
+/* Reports done launches in order, before their unit's fence is reached. */
 static void report_times(struct cuda_times *times)
 {
     const uint64_t added = atomic_load_explicit(&times->added, memory_order_acquire);
@@ -331,7 +331,7 @@ static int submit_begin(struct cuda_queue *queue)
     return rc == 0 ? 0 : fail_queue(queue, rc);
 }
 
-/* Records the event, counts the launch and wakes the watch, unless `more` leaves this to a later
+/* Counts the launch. Records the event and wakes the watch, unless `more` leaves this to a later
  * launch. An error `rc` fails the queue. */
 static int submit_end(struct cuda_queue *queue, cudaStream_t stream, int rc, bool more,
                       struct core_fence *out)

@@ -27,8 +27,8 @@ struct dev_launch {
     void *context; /* borrowed: passed to dev_ops_register (library handles, caches) */
 };
 
-/* Returns 0, or -errno with a message, which ends the queue. `arguments` are a copy, aligned to 16
- * bytes, valid during the call. */
+/* Returns 0, or -errno with a message; an error ends the queue. `arguments` are a copy, aligned to
+ * 16 bytes, valid during the call. */
 typedef int dev_op_launch(const struct dev_launch *where, const void *arguments);
 
 struct dev_op {

@@ -1,5 +1,5 @@
-/* cache.h: small JSON files kept between runs, <folder>/<kind>-<hash>.json. No state; any thread.
- * */
+/* cache.h: small JSON files that are kept between runs, <folder>/<kind>-<hash>.json. No state; any
+ * thread. */
 #ifndef CORE_JSON_CACHE_H
 #define CORE_JSON_CACHE_H
 
@@ -15,11 +15,12 @@ enum { CORE_CACHE_DAYS = 30, CORE_CACHE_PATH_BYTES = 4096 };
 /* Returns false if the path is too long; `path` is then "". */
 bool core_cache_path(const char *folder, const char *kind, uint64_t hash,
                      char path[CORE_CACHE_PATH_BYTES]);
-/* Returns whether the file exists and is at most CORE_CACHE_DAYS days old, not from the future. */
+/* Returns whether the file exists, is at most CORE_CACHE_DAYS days old, and at most a minute in the
+ * future. */
 bool core_cache_counts(const char *path);
 
-/* Creates the folder and missing parents, for the user only. Returns 0 or -errno without a message.
- * */
+/* Creates the folder and missing parents, which only the user may enter. Returns 0, or -errno
+ * without a message. */
 int core_cache_make_folder(const char *folder);
 
 typedef void core_cache_put(struct core_json_write *json, const void *from);

@@ -1,6 +1,6 @@
 /* json.c: a document's tree. The scanner reads the text twice: first to check it and count values,
- * then to fill memory of that size. Values have their offsets, so their positions need no search.
- * */
+ * then to fill memory of that size. Values have their offsets, from which messages compute
+ * positions. */
 #include "core/json/json.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ struct core_json_value {
     /* offset in the text; a string's is that of its opening quote */
     size_t at;
     size_t key_at;                        /* offset of the key */
-    const char *key;                      /* borrowed from `strings`; NULL: no member */
+    const char *key;                      /* borrowed from `strings`; NULL: not a member */
     const struct core_json_value *parent; /* NULL: the root */
     struct core_json_value *next;         /* in the same container; NULL: the last */
     union {

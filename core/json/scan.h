@@ -1,7 +1,7 @@
 /* scan.h: reads the tokens of JSON in the caller's buffer. Checks grammar, UTF-8, numbers and
  * nesting, and allocates nothing. A position is computed from an offset when a message needs it.
- * json.h builds trees with it; large files are read with it directly. Any thread, one scanner each.
- * */
+ * json.h builds trees with it; large files are read with it directly. Any thread, each with its own
+ * scanner. */
 #ifndef CORE_JSON_SCAN_H
 #define CORE_JSON_SCAN_H
 
@@ -48,8 +48,8 @@ struct core_json_scan {
 void core_json_scan_init(struct core_json_scan *scan, const char *text, size_t bytes,
                          const char *source);
 
-/* Like core_json_scan_init(), for text that people write: overwrites comments (`//`, `#`, `/ * *
- * /`), trailing commas and a byte order mark with spaces, so that the buffer becomes strict JSON
+/* Like core_json_scan_init(), for text that people write: overwrites comments (of C, C++ and the
+ * shell), trailing commas and a byte order mark with spaces, so that the buffer becomes strict JSON
  * with unchanged offsets. */
 void core_json_scan_init_lenient(struct core_json_scan *scan, char *text, size_t bytes,
                                  const char *source);

@@ -60,8 +60,8 @@ void core_json_write_value(struct core_json_write *write, const char *key,
 /* Writes valid JSON unchanged. */
 void core_json_write_verbatim(struct core_json_write *write, const char *key, const char *json);
 
-/* Ends a value with a newline; the writer may begin another (JSONL). Returns 0 or the first
- * failure, with a message: -ENOMEM, -EIO ..., -EDOM, -EFBIG. */
+/* Ends a value with a newline; the writer may begin another (JSONL). Returns 0, or the first
+ * failure with a message. */
 int core_json_write_end(struct core_json_write *write);
 
 #endif
