@@ -30,7 +30,7 @@ int core_bell_spin_sleep(struct core_bell *bell, uint32_t seen, int64_t spin_ns,
                          int64_t timeout_ns);
 
 /* Returns whether waiting threads may spin. TIDE_WAIT_POLICY=active or passive decides; otherwise
- * they may, unless the process has only one processor. The first answer is kept. */
+ * they may, unless the process may use only one processor. The first answer is kept. */
 bool core_bell_may_spin(void);
 
 #endif

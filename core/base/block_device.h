@@ -10,7 +10,7 @@ enum { CORE_BLOCK_NAME_BYTES = 64, CORE_BLOCK_TEXT_BYTES = 64 };
 
 struct core_block_device {
     char name[CORE_BLOCK_NAME_BYTES];      /* "nvme0n1"; below a mapping: the first whole drive */
-    unsigned drives;                       /* the most that one mapping (RAID) joins; else 1 */
+    unsigned drives;                       /* most devices that one mapping joins (RAID); else 1 */
     char model[CORE_BLOCK_TEXT_BYTES];     /* "": not reported */
     char firmware[CORE_BLOCK_TEXT_BYTES];  /* "": not reported */
     char scheduler[CORE_BLOCK_TEXT_BYTES]; /* "": unknown */

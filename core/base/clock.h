@@ -1,5 +1,5 @@
-/* clock.h: monotonic time in nanoseconds, and the time that this process was not stopped, for
- * timeouts. Any thread. */
+/* clock.h: monotonic time in nanoseconds, and for timeouts a clock that stands still while the
+ * process is stopped. Any thread. */
 #ifndef CORE_BASE_CLOCK_H
 #define CORE_BASE_CLOCK_H
 

@@ -13,12 +13,13 @@
 enum { CORE_FILE_INTERRUPTS_MAX = 1000 };
 
 /* Reads all of `path` ("-": standard input). The caller frees the text, which ends with a NUL.
- * -E2BIG: the file has more than `bytes_max`. -EINVAL: a named FIFO, because no process may ever
- * open it for writing. */
+ * -E2BIG: the file has more than `bytes_max` bytes. -EINVAL: a named FIFO, because no process may
+ * ever open it for writing. */
 int core_file_read(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
-/* Like core_file_read(), for a file of a folder (config.json of a model). A FIFO or a device is
- * refused with -EINVAL, because a read might wait for ever; "-" is an ordinary name. */
+/* Like core_file_read(), for a file inside a folder that a user named (config.json of a model). A
+ * FIFO or a device is refused with -EINVAL, because a read might wait for ever; "-" is an ordinary
+ * name. */
 int core_file_read_regular(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
 /* Returns whether `path` is a named FIFO, whose opening waits for another process. False for a pipe
@@ -60,7 +61,7 @@ uint64_t core_file_sum_bytes(const void *bytes, size_t count, uint64_t at);
 /* Computes the checksum of a whole file. Returns 0, or -errno without a message. */
 int core_file_sum(int fd, uint64_t *out);
 
-/* Extends a file, which is not longer, to `bytes`, and reserves the space if the file system can
+/* Extends a file of at most `bytes` to `bytes`, and reserves the space if the file system can
  * (*reserved). Returns 0, or -errno without a message. */
 int core_file_reserve(int fd, uint64_t bytes, bool *reserved);
 

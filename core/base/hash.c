@@ -5,7 +5,7 @@
 
 #include "core/base/cpus.h"
 
-/* The library's portable variant, because it is defined before the next include. */
+/* Calls the library's baseline variant, because it is compiled before the next include. */
 static uint64_t hash_plain(const void *data, size_t bytes, uint64_t seed)
 {
     return XXH3_64bits_withSeed(data, bytes, seed);

@@ -1,5 +1,5 @@
-/* lock.c: a thread of its own holds the descriptor of each lock, if it can have its own table of
- * descriptors. */
+/* lock.c: each lock has a thread. If the kernel gives the thread its own table of descriptors, the
+ * lock's descriptor is there. */
 #include "core/base/lock.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* lock.h: an exclusive lock on a directory or file, until core_lock_drop or the end of this
  * process. A forked child shares its parent's open files, and could keep a flock(2) lock longer.
  * Therefore a thread with its own table of descriptors opens the lock's descriptor; without
- * close_range(2), the caller does. Any thread. */
+ * close_range(2), the calling thread does. Any thread. */
 #ifndef CORE_BASE_LOCK_H
 #define CORE_BASE_LOCK_H
 

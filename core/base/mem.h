@@ -41,7 +41,7 @@ struct core_region_options {
 
 /* A mapped region. All zero: none. */
 struct core_region {
-    unsigned char *base;   /* owned; aligned to 2 MiB; a smaller region: to a page */
+    unsigned char *base;   /* owned; aligned to 2 MiB, or to a page if it is smaller */
     uint64_t bytes;        /* the requested size */
     uint64_t mapped_bytes; /* the size in whole pages */
     uint64_t huge_bytes;   /* bytes on pages of at least 2 MiB; 0: none or unknown */

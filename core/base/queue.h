@@ -27,7 +27,7 @@ struct core_job {
 };
 
 struct core_queue_options {
-    const char *name;             /* names the line and, cut, the thread */
+    const char *name;             /* name of the line and, cut to 15 bytes, of the thread */
     uint32_t depth;               /* limit of jobs in flight, rounded up to a power of two; 0: 64 */
     const struct core_cpus *cpus; /* read at create; NULL: those of the caller */
     /* borrowed; NULL: the line's own */

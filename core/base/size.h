@@ -7,8 +7,7 @@
 #include <stdint.h>
 
 /* Units: none or "B"; "K" or "KiB" (1024), "KB" (1000), and so on up to E. A fraction is allowed if
- * the result is whole bytes (1.5G). Returns -EINVAL with a message for other text and beyond 64
- * bits. */
+ * the result is whole bytes (1.5G). Other text and sizes beyond 64 bits are refused. */
 int core_size_parse(const char *text, uint64_t *bytes);
 
 /* Writes a size such as "24.0 GiB". Returns `out`. */

@@ -7,7 +7,7 @@
 #include <fenv.h>
 #include <pthread.h>
 
-/* address space, used as the stack grows */
+/* address space; memory is used as the stack grows */
 enum { CORE_THREAD_STACK_BYTES = 8 << 20 };
 
 /* Like pthread_create; returns 0 or a positive errno. */

@@ -1,4 +1,4 @@
-/* topo_add.c: adds the nodes, processors and devices that a source of the topology finds. */
+/* topo_add.c: adds the nodes and devices that a source of the topology finds. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>

@@ -61,7 +61,7 @@ static void settle_nodes(struct core_topo *topo, const struct core_cpus *allowed
     }
 }
 
-/* Numbers the remaining cores in order of their first processor. */
+/* Numbers the cores of the allowed processors, in order of their first processor. */
 static void settle_cores(struct core_topo *topo)
 {
     static const uint16_t none = CORE_TOPO_NO_CORE;

@@ -42,7 +42,7 @@ struct core_update_scalars {
     float eps;
     float decay; /* Adam, Adagrad, SGD: wd; AdamW: -lr x wd; Lion: 1 - lr x wd */
     float rate;  /* Adam(W): -lr / (1 - beta1^step), or -lr; others: -lr */
-    int decays;  /* 0: `decay` is not applied */
+    int decays;  /* 0: there is no weight decay */
 };
 
 /* Or-ed flags of non-finite values. */
