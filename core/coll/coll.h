@@ -100,8 +100,8 @@ struct coll_command {
     uint64_t count;   /* elements of the whole array */
     /* The size of groups of consecutive ranks; a divisor of the world; 0: no groups. All ranks
      * submit the command. GATHER: a group gathers its own array. REDUCE_SCATTER and ALL_REDUCE of
-     * fp32, bf16 and fp16: groups add arrays, round their sums to `type`, and add these sums, which
-     * saves traffic between groups. On cards, NCCL sums over all ranks */
+     * fp32, bf16 and fp16: groups add arrays, round their sums to `type`, and add these sums, to
+     * save traffic between groups. On cards, NCCL sums over all ranks */
     unsigned within;
     /* GATHER, REDUCE_SCATTER: [world + 1], or [within + 1] for a GATHER within groups, from 0 up to
      * count: the r-th rank has elements borders[r] to borders[r + 1]; borrowed until the fence is

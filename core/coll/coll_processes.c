@@ -65,7 +65,7 @@ static int own_failure(struct processes *procs)
     return core_err_first(&failed, 0);
 }
 
-/* Keeps this thread's error for later collectives. */
+/* Keeps the first error for later collectives. Returns `rc`. */
 static int fail(struct processes *procs, int rc)
 {
     pthread_mutex_lock(&procs->lock);

@@ -18,7 +18,7 @@
 enum { SHORT_BYTES = 4096 }; /* messages up to this size are sent at once */
 /* limit of one process's messages and announcements that wait for receives */
 enum { EARLY_BYTES_MAX = 64 << 20 };
-enum { TURN_BYTES_MAX = 4 << 20 }; /* bytes read from one process in a turn */
+enum { TURN_BYTES_MAX = 4 << 20 }; /* about how many bytes are read from a process in a turn */
 static const int64_t close_ns = INT64_C(10) * 1000000000;
 static const int64_t cancel_ns = INT64_C(1) * 1000000000;
 
@@ -125,7 +125,7 @@ static void end_sends(const struct peer *peer)
     }
 }
 
-/* Keeps the first failure. */
+/* Closes the connection and keeps the first failure. */
 static void fail_peer(struct peer *peer, int code, const char *what)
 {
     if (tcp.failed == 0) {

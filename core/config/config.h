@@ -124,15 +124,15 @@ struct core_cfg {
 };
 
 /* Values for "auto" (batch sizes and total_steps also for missing keys), and facts outside the
- * file. For values that are CORE_CFG_NONE or NaN, as after core_cfg_options_init, "auto" takes the
- * Hugging Face trainer's default. */
+ * file. Without a value (CORE_CFG_NONE or NaN, as after core_cfg_options_init), "auto" takes the
+ * Hugging Face trainer's default, if there is one. */
 struct core_cfg_options {
     int64_t world_size; /* 1 by default */
     int64_t micro_batch_size, accumulation_steps;
     int64_t warmup_steps, total_steps;
     int64_t hidden_size; /* of the model, for "auto" in ZeRO keys; 0: unknown */
     double lr, betas[2], eps, weight_decay, gradient_clipping;
-    int precision;  /* enum core_cfg_dtype, -1: not given, bf16 for "auto" */
+    int precision;  /* enum core_cfg_dtype; -1: none, so that "auto" is bf16 */
     bool has_store; /* nvme_path may be missing */
 };
 void core_cfg_options_init(struct core_cfg_options *options);

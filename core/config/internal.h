@@ -57,12 +57,12 @@ void core_cfg_set_preset(struct core_cfg_detail *detail, size_t row);
 /* Sets a value from the file. A value that does not fit is refused, and the default stays; a value
  * that the row's state forbids is set and refused. */
 void core_cfg_set(struct core_cfg_detail *detail, size_t row, const struct core_json_value *value);
-/* For elements of lists, which are not kept. */
+/* Returns whether a value fits a row. For elements of lists, whose values are not kept. */
 bool core_cfg_fits(size_t row, const struct core_json_value *value);
 /* Refuses a value that does not fit, and names the allowed ones. */
 void core_cfg_tell_wrong(struct core_cfg_detail *detail, size_t row,
                          const struct core_json_value *value);
-/* Writes "an integer from 0 to 3" or "one of mean, sum". */
+/* Writes what the row allows, such as "an integer from 0 to 3" or "one of mean, sum". */
 void core_cfg_allowed(const struct core_cfg_row *row, char *out, size_t bytes);
 void core_cfg_write_value(struct core_json_write *write, const char *key,
                           const struct core_cfg_row *row, const struct core_cfg_value *value);

@@ -175,7 +175,7 @@ static void apply_zero(struct core_cfg_detail *detail)
     }
 }
 
-/* Only the refusal of the type is reported. */
+/* Removes the notes about parameters, so that only the refusal of their type is reported. */
 static void forget_parameters(struct core_cfg_detail *detail, const char *params)
 {
     size_t kept = 0;

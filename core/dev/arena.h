@@ -42,7 +42,7 @@ struct dev_arena {
 size_t dev_arena_range_bytes(size_t budget_bytes, bool host);
 
 void dev_arena_init(struct dev_arena *arena, void *base, size_t budget_bytes, bool host);
-/* Every part is then an allocation of the source, of the requested size. */
+/* Every part will be an allocation of the source, of the requested size. */
 void dev_arena_init_source(struct dev_arena *arena, const struct dev_arena_source *source,
                            size_t budget_bytes);
 /* Frees live parts of a source. */

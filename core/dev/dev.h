@@ -22,8 +22,8 @@ const char *dev_kind_name(unsigned index);
 bool dev_kind_built(unsigned index);
 /* Returns whether a kind or name ("cpu", "cuda:1") is the CPU. */
 bool dev_is_cpu(const char *name);
-/* Returns the number of devices of the kind, or -ENODEV if none is usable, -ENOTSUP if the kind is
- * not built in, with a message of cause and remedy. */
+/* Returns the number of devices of the kind, or an error with a message of cause and remedy.
+ * -ENODEV: there is none. -ENOTSUP: the kind is not built in. */
 int dev_kind_count(unsigned index);
 
 /* ---- Device ---- */
@@ -39,9 +39,8 @@ struct dev_options {
 enum { DEV_NAME_BYTES = 32, DEV_DESCRIPTION_BYTES = 128 };
 
 /* Writes the device of rank `index` of `ranks` on this machine. Ranks share "cpu". "cuda" gives a
- * rank the index-th GPU, "cuda:0,2" the index-th of the list. Returns -EINVAL for an unknown name,
- * too few GPUs, or a list without `ranks` entries; -ENODEV if a listed GPU does not exist; else as
- * dev_kind_count. */
+ * rank the index-th GPU, "cuda:0,2" the index-th of the list. Refuses too few GPUs, a list whose
+ * length is not `ranks`, and GPUs that do not exist. */
 int dev_name_of_rank(const char *name, unsigned index, unsigned ranks, char out[DEV_NAME_BYTES]);
 
 /* `name` is "cpu", "cuda", "cuda:N" or a list, of which the first device is opened. `options` may

@@ -331,8 +331,8 @@ static int submit_begin(struct cuda_queue *queue)
     return rc == 0 ? 0 : fail_queue(queue, rc);
 }
 
-/* Counts the launch. Records the event and wakes the watch, unless `more` leaves this to a later
- * launch. An error `rc` fails the queue. */
+/* Counts the launch or copy. Records the event and wakes the watch, unless `more` leaves this to a
+ * later launch. An error `rc` fails the queue. */
 static int submit_end(struct cuda_queue *queue, cudaStream_t stream, int rc, bool more,
                       struct core_fence *out)
 {

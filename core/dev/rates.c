@@ -34,7 +34,7 @@ static void bench_fini(struct bench *bench)
     }
 }
 
-/* Without enough host memory the kernel would kill the process. */
+/* Without enough host memory the kernel might kill the process. */
 static int check_room(const struct bench *bench)
 {
     struct core_mem_limits limits;

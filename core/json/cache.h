@@ -25,7 +25,8 @@ int core_cache_make_folder(const char *folder);
 
 typedef void core_cache_put(struct core_json_write *json, const void *from);
 /* Writes a file of core_cache_path with `put`, completely or not at all, in a folder that may be
- * missing; then removes expired files of its kind. Returns 0 or -errno without a message. */
+ * missing; then removes expired files of its kind. Returns 0, or -errno, not always with a
+ * message. */
 int core_cache_write(const char *path, core_cache_put *put, const void *from);
 
 #endif
