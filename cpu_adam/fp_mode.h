@@ -5,9 +5,8 @@
 
 #include <stdint.h>
 
-/* Sets these modes and returns the previous ones, for adam_fp_end(). The code between must be a
- * function that writes memory and is not inlined: compilers do not know that arithmetic depends on
- * the modes. */
+/* Sets these modes and returns the previous ones, for adam_fp_end(). Put arithmetic between the
+ * calls into functions that are not inlined: compilers do not know that it depends on the modes. */
 static inline uint64_t adam_fp_begin(void)
 {
 #if defined(__x86_64__)

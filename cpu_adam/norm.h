@@ -30,9 +30,9 @@ struct adam_norm_piece {
     uint64_t count;
 };
 
-/* An array in ascending pieces of memory that do not overlap. Elements between pieces count as
- * zero. If pieces begin at multiples of CORE_UPDATE_GROUP, the sums are those of adam_norm_sums;
- * otherwise squares are added in another order. */
+/* An array in several pieces of memory, in ascending order and without overlap. Elements between
+ * pieces count as zero. If pieces begin at multiples of CORE_UPDATE_GROUP, the sums are those of
+ * adam_norm_sums; otherwise squares are added in another order. */
 struct adam_norm_pieces {
     /* borrowed; may begin before `first` and end after the last element */
     const struct adam_norm_piece *list;

@@ -19,7 +19,6 @@ void core_budget_init(struct core_budget *budget, const char *name, uint64_t lim
 
 /* Charges `bytes`. Returns -ENOMEM, with a message that names `what`, if they do not fit. */
 int core_budget_take(struct core_budget *budget, uint64_t bytes, const char *what);
-/* Releases charged bytes. */
 void core_budget_give(struct core_budget *budget, uint64_t bytes);
 
 uint64_t core_budget_peak(const struct core_budget *budget);

@@ -26,9 +26,9 @@ struct core_region_part {
 };
 
 struct core_region_options {
-    const char *name;      /* used in messages; NULL: "memory" */
-    uint64_t bytes;        /* rounded up to whole pages */
-    bool prefer_node;      /* prefer memory on `node` */
+    const char *name; /* used in messages; NULL: "memory" */
+    uint64_t bytes;   /* rounded up to whole pages */
+    bool prefer_node;
     int node;              /* read if prefer_node is set */
     enum core_pages pages; /* largest kind to try */
     bool lazy;             /* pages are allocated at first use */

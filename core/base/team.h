@@ -31,8 +31,8 @@ int core_team_create(const struct core_team_options *options, struct core_team *
 /* Accepts NULL. Not during core_team_run. */
 void core_team_destroy(struct core_team *team);
 
-/* Sets whether another run will probably follow each run soon; initially yes. If not, threads do
- * not spin after a run. Called by the caller of core_team_run. */
+/* Sets whether runs are expected to follow each other soon; initially yes. If not, threads do not
+ * spin after a run. Called by the caller of core_team_run. */
 void core_team_expect(struct core_team *team, bool follows);
 
 /* Calls part(argument, index, count) once on each member, and waits until all have returned. */

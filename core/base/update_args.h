@@ -1,4 +1,4 @@
-/* update_args.h: arguments of optimizer updates, tile sums of norms, and sums of arrays.
+/* update_args.h: arguments of optimizer updates, of sums of squares by tile, and of sums of arrays.
  * docs/optimizers.md defines the bits of the results, on the CPU and on CUDA. Structs are values;
  * pointers are borrowed for the call. Compiles as C and CUDA C++. */
 #ifndef CORE_BASE_UPDATE_ARGS_H

@@ -78,8 +78,8 @@ static void tell_unknown(struct core_cfg_detail *detail, const struct core_json_
                     .why = why});
 }
 
-/* Returns whether a member is not used, because its row was given under another name: an error,
- * except in aio, where the row's own name is used, as in DeepSpeed. */
+/* Returns whether a member is not used because its row was given under another name. This is an
+ * error, except in aio, where the row's own name is used, as in DeepSpeed. */
 static bool is_second(struct core_cfg_detail *detail, size_t row,
                       const struct core_json_member *member, struct core_json_place place)
 {
