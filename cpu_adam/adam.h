@@ -116,8 +116,8 @@ enum adam_stream {
     ADAM_STREAMS,
 };
 
-/* Returns the bytes of `count` parameters in a stream, from the start of a block; 0 if the rule and
- * formats do not use the stream. */
+/* Returns the bytes that `count` parameters take in a stream, if the first of them begins a block
+ * of 8-bit moments; 0 if the rule and formats do not use the stream. */
 uint64_t adam_stream_bytes(const struct adam_options *options, enum adam_stream stream,
                            uint64_t count);
 

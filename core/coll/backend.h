@@ -15,8 +15,8 @@ struct coll_backend {
      * ended the run, `code` or an earlier one, with its message. */
     int (*abort)(struct coll *coll, int code);
     /* `code` 0: returns the error that has ended all ranks, with its message, or 0. Else ends all
-     * ranks with `code` and this thread's message, and returns the error. NULL: no other
-     * back end is built on this one. */
+     * ranks with `code` and this thread's message, and returns the error that ended them. NULL: no
+     * other back end is built on this one. */
     int (*end)(struct coll *coll, int code);
     bool devices; /* can reach memory that the host cannot */
 };

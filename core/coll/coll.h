@@ -94,7 +94,7 @@ struct coll_command {
     enum coll_op op;
     enum coll_type type;
     unsigned root;    /* BROADCAST: the rank that is copied; else 0 */
-    const void *from; /* borrowed until the fence is reached; BROADCAST: of the root */
+    const void *from; /* borrowed until the fence is reached; BROADCAST: read on the root */
     void *to;         /* may be `from` in ALL_REDUCE and BROADCAST; a part may be at its place in
                        * the whole array; no other overlap */
     uint64_t count;   /* elements of the whole array */

@@ -14,7 +14,7 @@ enum { COLL_RENDEZVOUS_BYTES = 288 };
 struct coll_launch {
     const char *launcher; /* "mpirun (Open MPI)"; NULL: started alone */
     enum coll_flavour flavour;
-    /* torchrun alone: no MPI connects the processes */
+    /* torchrun started the processes, and no MPI connects them */
     bool torchrun;
     unsigned rank, world; /* world 0: the MPI library knows it */
     /* "HOST:PORT"; with torchrun, MASTER_ADDR and MASTER_PORT + 1, because torchrun's agent uses

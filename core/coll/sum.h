@@ -9,8 +9,8 @@
 void coll_sum(enum coll_type type, const void *const *from, unsigned ranks, uint64_t first,
               uint64_t count, void *to);
 
-/* Like coll_sum(), for F32, BF16 and FP16 by groups of `within` ranks, a divisor of `ranks`: a
- * group's sum is rounded to `type`; the groups' sums are added in fp32, in order, and rounded. */
+/* Like coll_sum(), but by groups of `within` ranks, a divisor of `ranks`; only F32, BF16 and FP16.
+ * A group's sum is rounded to `type`; the groups' sums are added in fp32, in order, and rounded. */
 void coll_sum_groups(enum coll_type type, const void *const *from, unsigned ranks, unsigned within,
                      uint64_t first, uint64_t count, void *to);
 

@@ -28,7 +28,7 @@ enum core_cfg_state {
     CORE_CFG_HONOURED,
     CORE_CFG_LATER,   /* accepted; `module` does not act on it yet */
     CORE_CFG_IGNORED, /* accepted without effect, because of `why` */
-    /* refused, because of `why`, unless it is the default; a section always */
+    /* refused, because of `why`, unless the value is the default; a section is always refused */
     CORE_CFG_REFUSED,
 };
 

@@ -33,7 +33,7 @@ struct dev_options {
                                    * machine's memory or, if lower, of the cgroup's limit; on a GPU,
                                    * the free memory less 1 GiB, or half of it if no more than 1 GiB
                                    * is free */
-    const struct core_cpus *cpus; /* CPU: of its queues, read at open; NULL: those of the caller */
+    const struct core_cpus *cpus; /* CPU: for its queues, read at open; NULL: those of the caller */
 };
 
 enum { DEV_NAME_BYTES = 32, DEV_DESCRIPTION_BYTES = 128 };
@@ -123,7 +123,7 @@ struct dev_queue_options {
                                    * 64 */
     unsigned threads;             /* CPU: members of the team; 0: one per processor of `cpus` for
                                    * compute and update, else 1 */
-    const struct core_cpus *cpus; /* CPU: of its threads; NULL: the device's */
+    const struct core_cpus *cpus; /* CPU: for its threads; NULL: the device's */
     size_t scratch_bytes;         /* device memory for its ops, in the budget; 0: none */
     /* borrowed: rung when the line advances; NULL: the line's own */
     struct core_bell *bell;

@@ -65,7 +65,8 @@ struct needs {
 
 /* ---- reading ---- */
 
-/* Refuses invalid JSON, blanks what lenient text may contain, and counts. */
+/* Refuses invalid JSON, blanks comments and the like in lenient text, and counts what the tree
+ * needs. */
 static int check_text(const struct core_json *doc, bool lenient, struct needs *out)
 {
     struct core_json_scan scan;

@@ -1,7 +1,7 @@
 /* json.h: a JSON document in memory: its values and their positions in the text. A document owns
  * its text and values and is constant, so any thread may read it. An integer beyond int64 becomes a
- * real; a number beyond a double is refused. Keys are unique, in the file's order. For larger files
- * see scan.h. */
+ * real; a number beyond a double is refused. The keys of an object are unique, in the file's order.
+ * For larger files see scan.h. */
 #ifndef CORE_JSON_JSON_H
 #define CORE_JSON_JSON_H
 
@@ -35,7 +35,8 @@ struct core_json_options {
 int core_json_parse(const char *text, size_t bytes, const char *source,
                     const struct core_json_options *options, struct core_json **out);
 
-/* Like core_json_parse(), for a file ("-": standard input). Errors of reading name the path. */
+/* Like core_json_parse(), for a file ("-": standard input, unless options->regular). Errors of
+ * reading name the path. */
 int core_json_load(const char *path, const struct core_json_options *options,
                    struct core_json **out);
 

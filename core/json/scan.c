@@ -321,7 +321,7 @@ static const char *shown(const struct core_json_scan *scan, size_t at, char text
     return text;
 }
 
-/* Skips or refuses an escape or a character beyond plain ASCII. */
+/* Skips or refuses an escape, a control character or a character beyond ASCII. */
 static int pass_odd(struct core_json_scan *scan, size_t *at, size_t begin, bool *escaped)
 {
     const char *here = scan->text + *at;

@@ -65,7 +65,7 @@ int core_json_scan_skip(struct core_json_scan *scan, const struct core_json_toke
  * length, at most token->bytes. A lone surrogate becomes U+FFFD. */
 size_t core_json_token_string(const struct core_json_token *token, char *out, size_t bytes);
 
-/* Compares the decoded KEY or STRING. */
+/* Returns whether the decoded KEY or STRING is `text`. */
 bool core_json_token_equals(const struct core_json_token *token, const char *text, size_t bytes);
 
 int64_t core_json_token_integer(const struct core_json_token *token);
