@@ -91,7 +91,7 @@ int adam_step_sums(struct adam *adam, const struct adam_arrays *arrays, double g
  * all launches the arrays have the bits of adam_step(). Returns -ENOTSUP if two groups share a
  * block of 8-bit moments. */
 struct adam_window {
-    const struct adam_arrays *arrays; /* borrowed; only pointers are used */
+    const struct adam_arrays *arrays; /* borrowed; the arrays are not accessed */
     uint64_t begin, end;
     double gradient_scale;
 };

@@ -1,4 +1,4 @@
-/* cpus.c: processor sets, from sched_getaffinity, and instruction sets, from cpuid. */
+/* cpus.c: processor sets, and the processor's instruction sets (on x86 from cpuid). */
 #include "core/base/cpus.h"
 
 #include <errno.h>

@@ -33,7 +33,7 @@ uint64_t core_mem_lockable(const struct core_mem_limits *limits);
 struct core_hugetlb {
     uint64_t page_bytes;
     uint64_t total_count;
-    uint64_t free_count; /* all nodes: without pages reserved for mappings */
+    uint64_t free_count; /* on all nodes: without pages reserved for mappings */
 };
 
 /* Reads the pool of hugetlb pages of one size, on one node or (node < 0) on all. Returns -ENOENT

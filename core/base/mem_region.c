@@ -23,7 +23,8 @@
 #endif
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
-/* small enough that members finish together, large enough to hide the cost of a call */
+/* small enough that members finish at about the same time, large enough to hide the cost of a
+ * call */
 #define SLICE_BYTES (4 * MIB)
 enum { HUGE_SHIFT = 26, LOG2_2M = 21, LOG2_1G = 30, SAMPLES_MAX = 64 };
 

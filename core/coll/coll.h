@@ -49,7 +49,7 @@ struct coll_options {
     /* nccl: device memory for pieces of other ranks */
     size_t scratch_bytes;
     int64_t limit_ns; /* limit of a wait for other ranks; 0: 10 min */
-    uint32_t depth;   /* limit of commands in flight; 0: 64 */
+    uint32_t depth;   /* limit of commands in flight, rounded up to a power of two; 0: 64 */
     /* processors of the back end's thread; NULL: those of the caller */
     const struct core_cpus *cpus;
     struct core_bell *bell; /* borrowed: rung when a command ends; NULL: its own */

@@ -177,7 +177,7 @@ int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
                      struct core_fence *out);
 int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
 
-/* Receives launches' times, of core_clock_now_ns(). */
+/* Receives the times of launches, on the clock of core_clock_now_ns(). */
 struct dev_timing {
     void (*timed)(void *user, const char *op, int64_t begin_ns, int64_t end_ns);
     void *user;

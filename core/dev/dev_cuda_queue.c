@@ -171,7 +171,7 @@ void dev_cuda_watch_stop(struct cuda_device *device)
 
 /* ---- Create and destroy ---- */
 
-/* Replaces `before` (NULL: a free entry) by `queue` in the watched ones. */
+/* Replaces `before` (NULL: a free entry) by `queue` among the watched queues. */
 static void list_swap(struct cuda_device *device, struct cuda_queue *before,
                       struct cuda_queue *queue)
 {
