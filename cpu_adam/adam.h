@@ -87,9 +87,9 @@ int adam_step_sums(struct adam *adam, const struct adam_arrays *arrays, double g
                    double *sums);
 
 /* Cuts a step into launches for a device that holds the arrays. `take` gets the launches in order,
- * with the scalars of one group; a result other than 0 stops adam_pieces, which returns it. After
- * all launches the arrays have the bits of adam_step(). Returns -ENOTSUP if two groups share a
- * block of 8-bit moments. */
+ * each with the scalars of one group; a result other than 0 stops adam_pieces, which returns it.
+ * After all launches the arrays have the bits of adam_step(). Returns -ENOTSUP if two groups share
+ * a block of 8-bit moments. */
 struct adam_window {
     const struct adam_arrays *arrays; /* borrowed; the arrays are not accessed */
     uint64_t begin, end;

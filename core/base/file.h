@@ -13,13 +13,12 @@
 enum { CORE_FILE_INTERRUPTS_MAX = 1000 };
 
 /* Reads all of `path` ("-": standard input). The caller frees the text, which ends with a NUL.
- * -E2BIG: the file has more than `bytes_max` bytes. -EINVAL: a named FIFO, because no process may
- * ever open it for writing. */
+ * -E2BIG: the file has more than `bytes_max` bytes. -EINVAL: a named FIFO, because a read might
+ * wait for ever. */
 int core_file_read(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
 /* Like core_file_read(), for a file inside a folder that a user named (config.json of a model). A
- * FIFO or a device is refused with -EINVAL, because a read might wait for ever; "-" is an ordinary
- * name. */
+ * FIFO or a device is refused with -EINVAL; "-" is an ordinary name. */
 int core_file_read_regular(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
 /* Returns whether `path` is a named FIFO, whose opening waits for another process. False for a pipe

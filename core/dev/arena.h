@@ -25,7 +25,8 @@ struct dev_arena_source {
 
 struct dev_arena {
     pthread_mutex_t lock;
-    /* borrowed from the device; NULL: a source. This and the next four members are constant */
+    /* borrowed from the device; NULL: there is a source. This and the next four members are
+     * constant */
     unsigned char *base;
     size_t range_bytes;
     size_t budget_bytes;
