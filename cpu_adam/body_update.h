@@ -46,7 +46,7 @@ V_INLINE struct factors factors_of(const struct core_update_scalars *s)
         .decay = v_set(s->decay),
         .rate = v_set(s->rate),
         .decays = s->decays != 0,
-        .divides = s->eps >= FLT_MIN, /* a denormal eps takes v_div_or_zero */
+        .divides = s->eps >= FLT_MIN, /* a smaller eps takes v_div_or_zero */
     };
 }
 
@@ -423,7 +423,7 @@ V_INLINE unsigned update_any(enum core_update_rule rule, bool usual,
 }
 
 /* For the default formats, compilers make copies of the pass in which the formats are constants.
- * Two copies also assume that weights decay and that eps is not denormal. This keeps the loop's
+ * Two copies also assume that weights decay and that eps is at least FLT_MIN. This keeps the loop's
  * values in registers. */
 V_INLINE unsigned update_formats(enum core_update_rule rule, const struct core_update_args *u,
                                  double *lanes)

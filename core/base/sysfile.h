@@ -1,5 +1,5 @@
 /* sysfile.h: reads small text files of the kernel (/proc, /sys). `root` precedes the path: "" on a
- * live system, a folder of copies in a test. No state; any thread. */
+ * live system, else a folder of copies. No state; any thread. */
 #ifndef CORE_BASE_SYSFILE_H
 #define CORE_BASE_SYSFILE_H
 

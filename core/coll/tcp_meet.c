@@ -31,7 +31,8 @@ static const int64_t attempt_ns_max = INT64_C(5) * 1000000000;
 
 static const char magic[8] = {'t', 'i', 'd', 'e', '-', 't', 'c', 'p'};
 
-/* A process's first message. All processes run the same build, so structs are sent as they are. */
+/* A process's first message. Structs are sent as they are: all processes need the same build
+ * (peers.c). */
 struct hello {
     char magic[sizeof magic];
     uint32_t version, world, rank;
