@@ -33,6 +33,7 @@ struct carrying {
     uint64_t step;                        /* the step that they saved */
     struct run_slots slots;
     char *weights; /* owned: a chunk's weights in one array */
+    bool damaged;  /* the checkpoints to load */
 };
 
 /* The application's data in a manifest are the parameters' numbers of updates. */
@@ -393,6 +394,7 @@ static int open_source(struct carrying *carrying, const char *path)
     int rc = store_checkpoint_open(path, run_options_file_io(&carrying->optimizer->options), NULL,
                                    &checkpoint);
     if (rc != 0) {
+        carrying->damaged = rc != -ENOMEM;
         return rc;
     }
     rc = add_source(carrying, checkpoint);
@@ -439,7 +441,7 @@ static int find_needed(struct carrying *carrying)
     return 0;
 }
 
-static int verify_needed(const struct carrying *carrying)
+static int verify_needed(struct carrying *carrying)
 {
     int rc = 0;
     for (uint32_t r = 0; rc == 0 && r < carrying->world; r++) {
@@ -447,6 +449,7 @@ static int verify_needed(const struct carrying *carrying)
             rc = store_checkpoint_verify(carrying->sources[r].checkpoint, NULL, NULL, NULL);
         }
     }
+    carrying->damaged = rc != 0 && rc != -ENOMEM;
     return rc;
 }
 
@@ -489,9 +492,9 @@ static void take_position(const struct carrying *carrying)
     optimizer->loss_scale = manifest->scale.value;
 }
 
-/* Verifies all needed checksums before anything changes. */
+/* Verifies all needed checksums before anything changes. *damaged: an older checkpoint may load. */
 static int read_checkpoints(struct run_optimizer *optimizer, const char (*paths)[PATH_BYTES],
-                            size_t count)
+                            size_t count, bool *damaged)
 {
     struct carrying carrying = {.optimizer = optimizer};
     int rc = 0;
@@ -514,6 +517,7 @@ static int read_checkpoints(struct run_optimizer *optimizer, const char (*paths)
     for (size_t i = 0; optimizer->device != NULL && i < optimizer->parameter_count; i++) {
         run_optimizer_device_note(optimizer, i);
     }
+    *damaged = carrying.damaged || rc == -EBADMSG;
     const struct core_err kept = core_err_keep(rc);
     return core_err_first(&kept, close_sources(&carrying));
 }
@@ -565,7 +569,8 @@ static int load_newest(struct run_optimizer *optimizer, const char *const *given
                                  : "%s and the other directories have no checkpoint of "
                                    "the same step",
                       given[0]);
-    for (size_t s = step_count; (rc == -ENOENT || rc == -EBADMSG) && s-- > 0;) {
+    bool damaged = false;
+    for (size_t s = step_count; (rc == -ENOENT || damaged) && s-- > 0;) {
         size_t found = 0;
         while (found < count && find_step(given[found], steps[s], paths[found])) {
             found++;
@@ -573,10 +578,10 @@ static int load_newest(struct run_optimizer *optimizer, const char *const *given
         if (found < count) {
             continue;
         }
-        if (rc == -EBADMSG) {
+        if (damaged) {
             core_log(CORE_LOG_WARN, "an older checkpoint is loaded: %s", core_err_message());
         }
-        rc = read_checkpoints(optimizer, (const char(*)[PATH_BYTES])paths, count);
+        rc = read_checkpoints(optimizer, (const char(*)[PATH_BYTES])paths, count, &damaged);
     }
     free(steps);
     return rc;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <tide/inspect.h>
+#include <unistd.h>
 
 #include "tests/api/app.h"
 #include "tests/harness/test.h"
@@ -79,7 +80,7 @@ static void spoil(const char *path)
                fclose(file) == 0);
 }
 
-/* If the newest checkpoint is damaged, the one before it is loaded. */
+/* Checkpoints with a missing file, a file cut short and a wrong byte are passed over. */
 static void damaged_checkpoints(void)
 {
     char directory[600];
@@ -90,14 +91,18 @@ static void damaged_checkpoints(void)
     app_reset();
     struct tide_optim *optim = app_create();
     float saved = 0;
-    for (int i = 1; i <= 2; i++) {
+    for (int i = 1; i <= 4; i++) {
         app_submit_all(optim);
         check_int(tide_optim_step(optim, &token), ==, 0);
         check_int(tide_optim_wait(optim, token), ==, 0);
-        check_int(tide_optim_save(optim, directory, 2), ==, 0);
+        check_int(tide_optim_save(optim, directory, 4), ==, 0);
         saved = i == 1 ? app.weights[1][5] : saved;
     }
     check_true(app.weights[1][5] != saved);
+    snprintf(path, sizeof path, "%s/checkpoint-4/weights.safetensors", directory);
+    check_int(unlink(path), ==, 0);
+    snprintf(path, sizeof path, "%s/checkpoint-3/weights.safetensors", directory);
+    check_int(truncate(path, 100), ==, 0);
     snprintf(path, sizeof path, "%s/checkpoint-2/weights.safetensors", directory);
     spoil(path);
     check_int(tide_optim_load(optim, directory, &step), ==, 0);
