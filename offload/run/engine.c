@@ -351,9 +351,11 @@ static int logits_rank(struct run_engine *engine, struct run_engine_worker *work
                        const void *arguments)
 {
     const struct logits_request *request = arguments;
-    return worker == &engine->workers[0]
-               ? run_rank_logits(worker->rank, request->ids, request->length, request->out)
-               : run_rank_logits(worker->rank, NULL, 0, NULL);
+    const int rc = worker == &engine->workers[0]
+                       ? run_rank_logits(worker->rank, request->ids, request->length, request->out)
+                       : run_rank_logits(worker->rank, NULL, 0, NULL);
+    run_engine_base_check(engine, rc);
+    return rc;
 }
 
 int run_engine_logits(struct run_engine *engine, const int32_t *ids, int64_t length, float *out)
