@@ -197,6 +197,15 @@ static bool small_real(const struct core_json_token *token, double *out)
     return true;
 }
 
+double core_json_real_read(const char *text)
+{
+    /* a constant of libc: allocates no memory */
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    const double value = strtod_l(text, NULL, plain);
+    freelocale(plain);
+    return value;
+}
+
 double core_json_token_real(const struct core_json_token *token)
 {
     assert(token->kind == CORE_JSON_TOKEN_INTEGER || token->kind == CORE_JSON_TOKEN_REAL);
@@ -208,11 +217,7 @@ double core_json_token_real(const struct core_json_token *token)
     assert(token->bytes < sizeof text);
     memcpy(text, token->text, token->bytes);
     text[token->bytes] = '\0';
-    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* a constant of libc: allocates no
-                                                                * memory */
-    value = strtod_l(text, NULL, plain);
-    freelocale(plain);
-    return value;
+    return core_json_real_read(text);
 }
 
 struct core_json_place core_json_place_of(const char *text, size_t offset)

@@ -71,6 +71,8 @@ bool core_json_token_equals(const struct core_json_token *token, const char *tex
 int64_t core_json_token_integer(const struct core_json_token *token);
 /* Returns an INTEGER or REAL, correctly rounded. */
 double core_json_token_real(const struct core_json_token *token);
+/* Reads a number that core_json_real_print() wrote, in any locale. */
+double core_json_real_read(const char *text);
 
 struct core_json_place {
     size_t line;

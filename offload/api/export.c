@@ -9,6 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/json/scan.h"
 #include "cpu_adam/adam.h"
 #include "offload/api/context.h"
 #include "offload/model/config_read.h"
@@ -99,9 +100,9 @@ static int make_adapters(struct export *export, const struct model_config *confi
     if (rc != 0) {
         return rc;
     }
-    lora.alpha = strtod(alpha, NULL);
+    lora.alpha = core_json_real_read(alpha);
     lora.rslora = strcmp(rslora, "1") == 0;
-    lora.dropout = dropout != NULL ? strtod(dropout, NULL) : 0.0;
+    lora.dropout = dropout != NULL ? core_json_real_read(dropout) : 0.0;
     lora.targets = export->modules[0];
     lora.target_count = export->counts[0];
     lora.saved = export->modules[1];

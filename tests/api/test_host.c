@@ -292,6 +292,23 @@ static void use_comma(void)
     check_string(text, "0,5");
 }
 
+/* Trains an adapter whose scale has a fraction, and exports its checkpoint to `exported`. */
+static void export_adapter(const char *checkpoints, const char *exported)
+{
+    char path[1000];
+    struct tide_engine_options options = world.options;
+    options.lora_rank = 2;
+    options.lora_alpha = 16.5;
+    struct tide_engine *engine = world_engine(&options);
+    (void)world_steps(&world, engine, 1);
+    const struct tide_checkpoint_options saving = {.struct_bytes = sizeof saving,
+                                                   .directory = checkpoints};
+    check_int(tide_engine_checkpoint(engine, &saving), ==, 0);
+    tide_engine_destroy(engine);
+    snprintf(path, sizeof path, "%s/checkpoint-1", checkpoints);
+    check_int(tide_checkpoint_export(NULL, path, exported, 0), ==, 0);
+}
+
 static void check_json(const char *path)
 {
     struct core_json *doc = NULL;
@@ -301,12 +318,24 @@ static void check_json(const char *path)
     core_json_destroy(doc);
 }
 
+static void check_alpha(const char *path, double alpha)
+{
+    struct core_json *doc = NULL;
+    double found = 0;
+    check_int(core_json_load(path, NULL, &doc), ==, 0);
+    check_int(core_json_get_real(doc, core_json_root(doc), "lora_alpha", &found), ==, 0);
+    check_double(found, ==, alpha);
+    core_json_destroy(doc);
+}
+
 /* A decimal comma does not change files or results. */
 static void comma(void)
 {
     char rates[600];
     char trace[600];
     char folder[600];
+    char path[700];
+    char exported[600];
     double alone = 0;
     double loss = 0;
     world_init(&world);
@@ -325,7 +354,12 @@ static void comma(void)
                                                    .directory = folder};
     check_int(tide_engine_checkpoint(engine, &saving), ==, 0);
     tide_engine_destroy(engine);
+    snprintf(path, sizeof path, "%s/adapter_checkpoints", test_directory());
+    snprintf(exported, sizeof exported, "%s/adapter", test_directory());
+    export_adapter(path, exported);
     check_true(setlocale(LC_NUMERIC, "C") != NULL);
+    snprintf(path, sizeof path, "%s/adapter_config.json", exported);
+    check_alpha(path, 16.5);
     check_json(rates);
     check_json(trace);
     unsigned lines = 0;
