@@ -20,7 +20,8 @@ extern struct app app;
 void app_reset(void);
 /* Creates the optimizer, or fails the case. */
 struct tide_optim *app_create(void);
-/* Checks that tide_optim_create fails with `code` and a message that has `part`; then resets. */
+/* Checks that tide_optim_create fails with `code` and a message that contains `part`; then calls
+ * app_reset(). */
 void app_refuse(int code, const char *part);
 /* Submits all gradients, the last parameter first. */
 void app_submit_all(struct tide_optim *optim);

@@ -1,4 +1,5 @@
-# contracts.awk: prints public functions without a comment that says what they return.
+# contracts.awk: prints public functions without a comment, and those that return a value if their
+# comment has no "Returns".
 /^\/\*/ { inside = 1; comment = "" }
 inside {
     comment = comment $0

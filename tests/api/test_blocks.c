@@ -54,7 +54,7 @@ static bool exists(const char *path)
     return stat(path, &info) == 0;
 }
 
-/* Wrong options are refused with a reason, and leave no directory. */
+/* Wrong options are refused, and leave no directory. */
 static void wrong_options(void)
 {
     struct tide_memory memory = {.struct_bytes = sizeof memory};
@@ -282,7 +282,7 @@ static void on_the_device(void)
 
 /* ---- processes ---- */
 
-/* Returns 0 if the store is in use, and under TSan, which ends a child that starts a thread. */
+/* Returns 0 if the store is in use, or under TSan, which ends a child that starts a thread. */
 static int open_elsewhere(void *argument)
 {
     if (TEST_RACES) {

@@ -171,7 +171,8 @@ static void damaged_ones_are_passed_over(void)
     check_contains(tide_last_error(), "sums.safetensors does not match its checksum");
 }
 
-/* A checkpoint with other settings is refused, not skipped. */
+/* A checkpoint with another optimizer or precision, or whose trained tensors are frozen now, is
+ * refused, not skipped. */
 static void other_runs_are_refused(void)
 {
     static const char *const frozen[] = {"*embed_tokens*"};
@@ -193,7 +194,8 @@ static void other_runs_are_refused(void)
     check_contains(tide_last_error(), "trained in the checkpoint and frozen now");
 }
 
-/* A folder has one writer at a time, and the checkpoints of one run. */
+/* A folder of checkpoints has one writer at a time. Checkpoints of another run are replaced only on
+ * request. */
 static void one_run_a_folder(void)
 {
     begin();
@@ -316,7 +318,7 @@ static void no_folders(void)
     world.options.resume = NULL;
 }
 
-/* A checkpoint with `later` is published during the next step, or by a wait. */
+/* A checkpoint with `later` gets its name during the next step, or by a wait. */
 static void later(void)
 {
     begin();
@@ -353,7 +355,7 @@ static void rotates(void)
     check_true(!there(1) && !there(2) && there(3) && there(4));
 }
 
-/* A checkpoint replaces an older one of the same step. */
+/* A checkpoint replaces a damaged one of the same step. */
 static void same_step_again(void)
 {
     struct tide_resumed resumed;

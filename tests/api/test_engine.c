@@ -31,7 +31,7 @@ static void waits_have_names(void)
     tide_engine_destroy(engine);
 }
 
-/* A drive's bytes are near those of the steps: a drive may read early and write late. */
+/* The limits are wide, because a drive may read before a step and write after it. */
 static void drives_are_counted(void)
 {
     struct tide_engine_drive drive = {.struct_bytes = sizeof drive};
@@ -215,7 +215,7 @@ static void refuse_loss(void)
     refuse_options(&options, -ENOTSUP, "--modules-to-save");
 }
 
-/* Training makes the chosen row likelier than the rejected row. */
+/* After training, the chosen row has a higher reward than the rejected row. */
 static void pairs(void)
 {
     int32_t labels[WORLD_ROWS * WORLD_LENGTH];
@@ -253,8 +253,8 @@ static void pairs(void)
     tide_engine_destroy(engine);
 }
 
-/* The common beginning of a pair's rows counts once in the pair's length; longer pairs are
- * refused. */
+/* The common beginning of a pair's rows counts once in the pair's length; pairs longer than
+ * pair_length are refused. */
 static void long_pairs(void)
 {
     enum { PROMPT = 4 };
@@ -306,7 +306,7 @@ static void long_pairs(void)
     check_int(tide_pair_length(NULL, &length), ==, -EINVAL);
 }
 
-/* The model continues rows that it has memorized. */
+/* The model predicts the next tokens of a row that it has memorized. */
 static void what_comes_next(void)
 {
     int32_t next = -1;
@@ -369,7 +369,7 @@ static void weights_that_are_no_numbers(void)
     tide_engine_destroy(engine);
 }
 
-/* The message names the layer where the gradient overflows, not the embedding below. */
+/* The message names the layer where the gradient overflows, not the embedding before it. */
 static void a_gradient_overflows(void)
 {
     enum { LARGE16 = 0x5400, HUGE16 = 0x7e00 }; /* bf16: 2^41, 2^125 */

@@ -46,7 +46,7 @@ static void release(void *at, size_t bytes, const char *name)
 #define CHECK_NEWS(at) (void)(at)
 #endif
 
-/* Checks that `call` fills the struct `at` within its size, and that `right` is true then. */
+/* Checks that `call` succeeds, writes only within the struct `at`, and makes `right` true. */
 #define FILL(type, call, right)                                                                    \
     do {                                                                                           \
         struct type *at = guard(sizeof *at);                                                       \
@@ -60,7 +60,7 @@ static void release(void *at, size_t bytes, const char *name)
 
 /* ---- recorded layout and functions ---- */
 
-/* Offsets of recorded fields and values of enumerators have not changed. */
+/* Recorded fields have the same offsets and sizes, and recorded enumerators the same values. */
 static void layout(void)
 {
     size_t i = 0;
@@ -305,7 +305,7 @@ static void callbacks(void)
 /* ---- options that an older library does not know ---- */
 
 #ifdef GROWTH_NEWER_PROGRAM
-/* An older library refuses the new option; a newer one accepts it. */
+/* An older library refuses the new option; a newer one knows it. */
 static void expect_news(int rc, const char *name)
 {
 #ifdef GROWTH_NEWER_LIBRARY
@@ -339,9 +339,10 @@ static void news(void)
     const struct tide_inspect_options inspecting = {.struct_bytes = sizeof inspecting, .grown = 1};
     struct tide_inspection found = {.struct_bytes = sizeof found};
     expect_news(tide_inspect(NULL, model, &inspecting, &found), "tide_inspect_options");
-    const struct tide_doctor_options asking = {.struct_bytes = sizeof asking,
-                                               .store_count = 1, /* the next refusal: no stores */
-                                               .grown = 1};
+    const struct tide_doctor_options asking = {
+        .struct_bytes = sizeof asking,
+        .store_count = 1, /* refused later, without `stores` */
+        .grown = 1};
     expect_news(tide_doctor(NULL, &asking), "tide_doctor_options");
 }
 

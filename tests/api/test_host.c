@@ -1,5 +1,5 @@
-/* test_host.c: the library does not change the application's modes, signals, environment or
- * output. */
+/* test_host.c: the library does not change the application's floating-point modes, signals,
+ * environment or output. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -36,7 +36,8 @@ static int train(struct tide_context *context, const struct world *of, double *l
     return rc;
 }
 
-/* Returns flush-to-zero, denormals-are-zero and the other modes; 0 on other processors. */
+/* Returns rounding, flush-to-zero, denormals-are-zero and exception masks of x86; 0 on other
+ * processors. */
 static unsigned read_mode(void)
 {
 #if defined(__x86_64__)
@@ -217,8 +218,8 @@ static void read_handlers(void (*out[32])(int))
     }
 }
 
-/* A run leaves the process's settings as they were and prints nothing. Runs before other cases use
- * the library. */
+/* A run leaves the process's settings as they were and prints nothing. This case comes first,
+ * because only the library's first use might change some of them. */
 static void process(void)
 {
     void (*before[32])(int) = {0};
@@ -259,8 +260,8 @@ static void process(void)
     close(kept[1]);
 }
 
-/* Sets a decimal comma with a locale in glibc's compiled format, because the machine may have none.
- * Skips the case if the locale cannot be loaded. */
+/* Sets a decimal comma with a locale in glibc's compiled format, because the machine may have no
+ * such locale. Skips the case if the locale cannot be loaded. */
 static void use_comma(void)
 {
     struct {

@@ -1,4 +1,4 @@
-/* test_life.c: objects of the API survive failing allocations and threads. */
+/* test_life.c: the API survives failed allocations and failed starts of threads. */
 #include <stdio.h>
 #include <tide/blocks.h>
 #include <tide/checkpoint.h>
@@ -10,7 +10,7 @@
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
 
-/* Made before allocations fail. */
+/* Made before allocations fail, because test_path() allocates. */
 static struct {
     const char *blocks, *cache, *merged;
 } paths;
@@ -155,7 +155,7 @@ static int plan_life(void)
     return rc;
 }
 
-/* Resumes if there is a checkpoint, takes a step and saves. */
+/* Creates an engine, takes a step and saves a checkpoint. */
 static int engine_life(void)
 {
     struct tide_engine *engine = NULL;

@@ -79,7 +79,7 @@ static float *floats_of(const struct model_safetensors *file, const struct model
     return out;
 }
 
-/* Compares tensors: fp32 within 1e-6; in bf16 one element of 10,000 may differ by one step. */
+/* Compares tensors: fp32 within 1e-6; in bf16, at most one element of 10,000 differs, by one step. */
 static void check_weights(const struct row *row, const char *folder)
 {
     struct model_safetensors *found = NULL;
@@ -452,8 +452,8 @@ static void large_tensors_are_merged_in_parts(void)
 
 /* ---- damaged adapters ---- */
 
-/* Returns a folder with `config` and the first `bytes_max` bytes of the llama adapter; 0: no
- * tensors. */
+/* Returns a folder with `config` (NULL: none) and the first `bytes_max` bytes of the llama
+ * adapter's tensors (0: none). */
 static const char *folder_with(const char *config, size_t bytes_max)
 {
     static char folder[600];

@@ -271,7 +271,7 @@ static void borrowed_gradients(void)
     }
 }
 
-/* After some steps of AdamW. */
+/* The results of some steps of AdamW. */
 struct ended {
     float weights[APP_COUNT][APP_ELEMENTS];
     float states[APP_COUNT][2][APP_ELEMENTS];
@@ -353,7 +353,7 @@ static void example(void)
     check_contains(text, "/proc");
 }
 
-/* Valgrind finds no error and no leak in the example program. Takes a minute. */
+/* Valgrind finds no error and no leak in the example program. */
 static void valgrind(void)
 {
     char words[600];

@@ -57,7 +57,7 @@ static void shares(void)
 enum {
     WORLD_MAX = 2,
     STEPS = 4,
-    WIDE = 3 * 65536 + 77, /* elements of the first parameter: its block has four cuts */
+    WIDE = 3 * 65536 + 77, /* elements of the first parameter, which processes share in parts */
     NARROW = 999
 };
 

@@ -171,7 +171,7 @@ static uint16_t bf16_of(float x) /* the low half of x must be zero */
     return (uint16_t)(bits >> 16);
 }
 
-static uint16_t fp16_of(float x) /* x must be positive, with few digits */
+static uint16_t fp16_of(float x) /* x must be positive, normal and exact in fp16 */
 {
     int exponent = 0;
     const float fraction = frexpf(x, &exponent);

@@ -1,4 +1,4 @@
-/* test_options.c: invalid options are refused with the name of the field. */
+/* test_options.c: which options plans and engines accept and refuse, with messages. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -383,7 +383,7 @@ static void a_limit_below_a_page_is_no_store(void)
     check_contains(tide_last_error(), "limit of 4095 bytes is less than the smallest write");
 }
 
-/* A drive without spare space is refused; memory used as a drive has no limit. */
+/* Without a limit, a drive with too little free space is refused; memory used as a drive is not. */
 static void no_space_is_no_store(void)
 {
     const char *folder = test_mounts_begin() ? test_mount_memory("small", "size=1000m") : NULL;
@@ -472,7 +472,7 @@ static void expect_warnings(const struct tide_engine_options *options, unsigned 
 
 static struct tide_store_path pair[2];
 
-/* Makes `pair` two paths without limits on a file system with this much usable space. */
+/* Makes `pair` two paths without limits on a new file system, of which tide may use `bytes`. */
 static void mount_pair(const char *name, uint64_t bytes)
 {
     static char paths[2][WORLD_PATH_BYTES];

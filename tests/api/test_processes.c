@@ -50,7 +50,8 @@ static int run(const char *command, char *text, size_t bytes)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
-/* If a process closes the world too early, the world ends without a minute of silence. */
+/* If a process closes the world too early, the other process ends without waiting for a minute of
+ * silence. */
 static void leaves_early(void)
 {
     static char text[16384];

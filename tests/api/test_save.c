@@ -88,7 +88,7 @@ static void what_was_saved_goes_on(void)
     }
 }
 
-/* A folder with files is refused; `overwrite` replaces a model in it and keeps other files. */
+/* A folder with files is refused; `overwrite` writes the model into it and keeps other files. */
 static void what_is_there_stays(void)
 {
     char file[700];
@@ -117,7 +117,7 @@ static const char *partial_of(const char *name)
     return path;
 }
 
-/* A reservation keeps the folder for its engine and reports errors of a later save. */
+/* A reservation keeps the folder for its engine and fails where a save would. */
 static void trying(void)
 {
     struct stat held;
@@ -181,7 +181,7 @@ static void claimed_before(void)
     check_true(!world_exists(partial_of(folder)));
     check_int(tide_folder_claim(other, folder), ==, 0);
     check_int(tide_folder_claim(context, folder), ==, -EBUSY);
-    check_int(tide_folder_claim(other, test_directory()), ==, 0); /* one claim at a time */
+    check_int(tide_folder_claim(other, test_directory()), ==, 0); /* replaces the first claim */
     check_int(tide_folder_claim(context, folder), ==, 0);
     tide_context_destroy(other);
     check_true(!world_exists(partial_of(test_directory())));

@@ -1,4 +1,4 @@
-/* world.c: options for the files of world_files.c. */
+/* world.c: see world.h. */
 #include "tests/api/world.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* world_files.c: writes the files without the library. */
+/* world_files.c: see world_files.h. Does not use libtide. */
 #include "tests/api/world_files.h"
 
 #include <stdio.h>

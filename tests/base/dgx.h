@@ -16,7 +16,7 @@ void dgx_put_pci(const char *root, const char *bus, const char *class, int node)
 /* Writes a file below the root; the path is formatted. */
 void dgx_put(const char *root, const char *text, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Returns the XML file of lstopo for this machine. */
+/* Writes the XML that lstopo would print for this machine, and returns the file's path. */
 const char *dgx_xml(void);
 
 #endif

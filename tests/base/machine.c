@@ -1,4 +1,4 @@
-/* machine.c: mkdir -p, write, symlink. */
+/* machine.c: see machine.h. */
 #include "tests/base/machine.h"
 
 #include <limits.h>

@@ -37,7 +37,7 @@ static void paths(void)
     check_string(path, "");
 }
 
-/* Missing folders are created for the user alone; a failure is reported with its reason. */
+/* Missing folders are created for the user alone; a failure returns its errno. */
 static void folders(void)
 {
     char folder[CORE_CACHE_PATH_BYTES];
@@ -89,7 +89,8 @@ static void whole_or_not(void)
     check_int(core_cache_write(path, put_number, &number), ==, -ENOENT);
 }
 
-/* A write removes the expired files of its kind, and no other files. */
+/* A write removes the files of its kind that have expired or are dated in the future, and no other
+ * files. */
 static void old_files_go(void)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* Tests the heartbeat with which waits measure their limits; time for which the process was stopped
- * does not count. */
+/* Tests the heartbeat with which waits measure their limits; a long stop of the process hardly
+ * counts. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -111,7 +111,7 @@ static void *stop_then_reach(void *line)
     return NULL;
 }
 
-/* Stops the process for longer than the limit of its wait. */
+/* Waits while the process is stopped for longer than the wait's limit. */
 static int waits_and_stops(void *argument)
 {
     (void)argument;

@@ -232,7 +232,7 @@ static int every_request_life(void)
     return whole ? 0 : core_err_set(-ENOMEM, "one of six");
 }
 
-/* The harness counts each kind of request. */
+/* The harness counts these six kinds of requests. */
 static void every_request_is_wrapped(void)
 {
     check_int(test_fail_nth(every_request_life), ==, 6);

@@ -222,7 +222,7 @@ struct failure_note {
     char message[64];
 };
 
-/* Tries to submit another job, and records the result and the message of the failed job. */
+/* Records the failed job's result and message, and the result of submitting another job. */
 static void note_failure(void *context, int rc)
 {
     struct failure_note *note = context;
@@ -301,7 +301,7 @@ static void a_queue_may_ring_late(void)
     check_uint(core_bell_look(&bell), ==, 2);
 }
 
-/* A wait lasts as long as its line moves. */
+/* The time limit of a wait starts again whenever its line moves. */
 static void patience_begins_anew(void)
 {
     struct core_queue *queue = NULL;

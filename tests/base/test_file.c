@@ -122,7 +122,7 @@ static void regular_files(void)
     core_json_destroy(doc);
 }
 
-/* Nothing waits for the other end of a FIFO; outputs block once they are open. */
+/* Opening does not wait for the other end of a FIFO; outputs block once they are open. */
 static void fifos(void)
 {
     char *text = NULL;

@@ -119,7 +119,7 @@ static void arrays_are_their_elements(void)
     }
 }
 
-/* Known answers of the Random123 paper. */
+/* Known answers of Random123. */
 static void philox_vectors(void)
 {
     struct core_rng_words zero = core_rng_philox(0, 0, 0);

@@ -1,4 +1,4 @@
-/* Tests how limits are read on invented machines. */
+/* Tests how the limits of memory are read, mostly on invented machines. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -37,8 +37,8 @@ static void machine_without_cgroup(void)
     check_uint(limits_of(root).usable_bytes, ==, 4096);
 }
 
-/* In cgroup v2 the lowest limit up to the root counts. Droppable page cache does not count
- * as used. */
+/* In cgroup v2, all levels up to the root limit the usable memory; the lowest limit is reported.
+ * Inactive page cache does not count as used. */
 static void cgroup_v2_is_nested(void)
 {
     const char *root = machine_root("v2");

@@ -31,7 +31,7 @@ static void excludes(bool shared_tables)
     struct core_lock *second = NULL;
     int fd = open_directory();
     int other = open_directory();
-    /* a kernel without close_range */
+    /* ENOSYS: a kernel without close_range */
     test_refuse_syscall(SYS_close_range, shared_tables ? ENOSYS : 0);
     for (int i = 0; i < 3; i++) {
         check_int(core_lock_take(fd, NULL, &lock), ==, 0);

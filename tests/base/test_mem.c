@@ -33,7 +33,7 @@ static void check_zero_and_writable(const struct core_region *region)
     region->base[region->bytes - 1] = 1;
 }
 
-/* Sizes are rounded up to whole pages, and the pages are touched. */
+/* Mappings are rounded up to whole pages, and the pages are touched. */
 static void region_is_exact(void)
 {
     const uint64_t sizes[] = {1, 4096, 4097, 2 * MIB - 1, 2 * MIB, 3 * MIB + 1, 37 * MIB + 12345};

@@ -11,7 +11,7 @@
 static struct {
     int prefer_error;              /* of mbind; 0: none */
     int look_error;                /* of move_pages */
-    int page_node;                 /* of the pages */
+    int page_node;                 /* of the sampled pages */
     unsigned long asked;           /* nodes of the last mbind */
     struct core_mem_limits limits; /* usable_bytes 0: those of this machine */
 } system_says;

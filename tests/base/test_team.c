@@ -104,7 +104,8 @@ static void no_such_processor(void)
     check_int(test_heard_lines("left unpinned"), ==, 2);
 }
 
-/* Shares cover everything once, begin at multiples of the grain, and are balanced. */
+/* Shares cover everything once and are balanced; those that are not empty begin at multiples of the
+ * grain. */
 static void shares_cover(void)
 {
     for (uint64_t total = 0; total < 200; total++) {

@@ -1,4 +1,4 @@
-/* Tests descriptions of invented machines and the placement of ranks. */
+/* Tests descriptions of machines, mostly invented ones, and the placement of ranks. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +97,7 @@ static void synthetic(void)
     check_true(topo == NULL);
 }
 
-/* Both readers describe this machine alike. */
+/* Both readers find equally many nodes and cores in this machine, and the same processors. */
 static void live_agrees(void)
 {
     struct core_topo *topo = NULL;
@@ -317,7 +317,7 @@ static struct core_topo_place place_of(const struct core_topo *topo, uint32_t ra
     return place;
 }
 
-/* Shares cover the processors once and are on their nodes. */
+/* Checks that the shares contain each processor once, and only processors of their own nodes. */
 static void check_covers(const struct core_topo *topo, uint32_t ranks, const int *beside)
 {
     unsigned times[CORE_CPUS_MAX] = {0};

@@ -1,4 +1,5 @@
-/* bench_adam.h: settings, and a format with its arrays. The main thread calls; the team works. */
+/* bench_adam.h: settings, formats and arrays of bench_adam. The main thread calls these functions;
+ * the team does the work. */
 #ifndef TESTS_BENCH_BENCH_ADAM_H
 #define TESTS_BENCH_BENCH_ADAM_H
 
@@ -36,7 +37,7 @@ struct bench_arena {
     _Atomic uint64_t sink;
 };
 
-/* Ends the program if memory is short. */
+/* Ends the program on failure. */
 void bench_arena_open(struct bench_arena *arena, const struct bench_setting *setting,
                       const struct bench_format *format);
 void bench_arena_close(struct bench_arena *arena);

@@ -30,7 +30,8 @@ static uint64_t hash_up(const void *memory, uint64_t bytes)
     return core_hash(memory, bytes, 1);
 }
 
-/* Returns the milliseconds per GiB of one core: over 256 MiB, or repeatedly over 1 MiB. */
+/* Returns the processor time of `work` in milliseconds per GiB: over 256 MiB if `cold`, else
+ * repeatedly over 1 MiB. */
 static double one_pass(uint64_t (*work)(const void *, uint64_t), bool cold)
 {
     double cpu = bench_cpu_ms();
@@ -107,8 +108,7 @@ void bench_checksums(void)
     floors();
     bench_side_open(&sides[0], NULL, true);
     bench_side_open(&sides[1], NULL, false);
-    for (uint64_t i = 0; i < bench.bytes / bench_request_bytes; i++) { /* written for later
-                                                                        * verification */
+    for (uint64_t i = 0; i < bench.bytes / bench_request_bytes; i++) { /* reads verify these */
         static struct core_fence fences[BENCH_WINDOW];
         bench_side_push(&sides[0], 1, i, fences);
         core_fence_wait(aio_queue_tail(sides[0].queues[1]), -1);

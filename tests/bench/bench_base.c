@@ -1,6 +1,6 @@
 /* bench_base.c: times of core/base: waking a team, a fence, a queue, and first touch of memory.
  * Prints `name value unit` lines, mostly medians. `--quick`: a tenth of the rounds. Exits with 1 if
- * a time exceeds its bar. */
+ * a figure misses its bar. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -255,7 +255,7 @@ static void *populate(void *argument)
     return NULL;
 }
 
-/* Returns the seconds of the yardstick: as many threads touch equal parts of a plain mapping. */
+/* Returns the nanoseconds of the yardstick: as many threads touch equal parts of a plain mapping. */
 static double touch_yardstick(enum core_pages pages)
 {
     int64_t begin_ns = core_clock_now_ns();
@@ -286,8 +286,8 @@ static double touch_yardstick(enum core_pages pages)
     return took;
 }
 
-/* Prints the best time of three ways, whose order changes, so that disturbances affect all ways
- * alike. */
+/* Prints the best rates of three ways to touch memory. Their order changes, so that disturbances
+ * affect all alike. */
 static void bench_touch(const char *name, enum core_pages pages, int tries)
 {
     struct core_team *team = NULL;

@@ -115,7 +115,7 @@ static void linear_grads(const struct layer *l)
     step(KERN_LINEAR_GRAD_INPUT, dx);
 }
 
-/* Arguments for y, the norm of x or of x + add; the sum replaces `add`. */
+/* Adds the step for y, the norm of x or of x + add; the sum replaces `add`. */
 static void norm_of(int which, void *x, void *add, void *y)
 {
     block.norms[which] = (struct kern_norm_arguments){
@@ -135,7 +135,7 @@ static void norm_of(int which, void *x, void *add, void *y)
     step(KERN_NORM, &block.norms[which]);
 }
 
-/* Arguments for dx, the sum of the gradients through and past the norm. */
+/* Adds the step for dx, the sum of the gradients through and past the norm. */
 static void norm_grad_of(int which, const void *s, const void *dy, const void *past, void *dx)
 {
     block.norm_grads[which] = (struct kern_norm_grad_arguments){

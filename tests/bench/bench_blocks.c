@@ -188,8 +188,8 @@ static double pass_beside(enum bench_pattern pattern)
     return pass.ms_per_gib;
 }
 
-/* Prints the processor time with checksums over the time without checksums plus one pass, measured
- * alone and beside the drive. */
+/* Prints the processor time with checksums over the time without checksums plus one pass of
+ * hashing, which is measured alone and beside transfers. */
 static void with_sums(void)
 {
     for (int pattern = 0; pattern < BENCH_MIXED; pattern++) {

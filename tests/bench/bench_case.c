@@ -103,7 +103,7 @@ struct part {
     uint16_t *to;
 };
 
-/* Scales are one. Other elements are in [-0.032, 0.032] and depend on their index. */
+/* Vectors are one. Other elements are in [-0.032, 0.032] and depend on their index. */
 static void fill(void *context, unsigned member, unsigned members)
 {
     const struct part *part = context;
@@ -248,7 +248,7 @@ static void list_block(const struct model_block *block, struct shard *shard)
     }
 }
 
-/* Writes words [at, at + count) of a random tensor: bf16 numbers in [-0.03, 0.03], or any bytes. */
+/* Writes words [at, at + count) of a random tensor: bf16 numbers in [-0.032, 0.032], or any bytes. */
 static void fill_random(const struct entry *entry, uint64_t seed, uint64_t at, size_t count,
                         uint64_t *to)
 {

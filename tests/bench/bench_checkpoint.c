@@ -57,7 +57,7 @@ static struct {
     struct run_options options;
     struct run_prepared *prepared;
     struct store_image image;
-    struct core_region slot; /* chunks are written from here and read into here */
+    struct core_region slot; /* chunks are written from here */
     double bytes;            /* of a checkpoint's arrays */
     bool fio;
 } bench;

@@ -20,7 +20,7 @@ static struct {
     const char *only; /* part of an op's name; NULL: all */
     struct core_team *team;
     struct kern_cpu *ours, *foreign;
-    char *memory; /* operands, OPERAND_BYTES apart */
+    char *memory; /* operands, operand_bytes apart */
     void *scratch;
 } bench = {.tries = 15};
 
@@ -63,7 +63,7 @@ static double run(struct kern_cpu *cpu, enum kern_op op, const void *arguments)
     return 0.0;
 }
 
-/* Returns the best seconds of ours and, in turns, of oneDNN's (0: missing). */
+/* Returns the best seconds of ours; measures oneDNN's in turns, if this build has it. */
 static double best(enum kern_op op, const void *arguments, double *foreign)
 {
     double ours = 1e9;

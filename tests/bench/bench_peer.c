@@ -1,4 +1,4 @@
-/* bench_peer.c: two pipes and a child. */
+/* bench_peer.c: see bench_peer.h. */
 #include "tests/bench/bench_peer.h"
 
 #include <stdio.h>

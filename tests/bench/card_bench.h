@@ -20,8 +20,8 @@ struct card_shape {
     int32_t tokens; /* at most TOKENS_MAX */
     int32_t hidden, inner, vocab, heads, kv_heads, dim;
     int32_t qkv;             /* width of queries, keys and values */
-    int32_t attention_heads; /* query heads; 8 share a key head */
-    int32_t divisor;         /* of the printed sizes */
+    int32_t attention_heads; /* query heads; up to 8 share a key head */
+    int32_t divisor;         /* of fixed sizes of ops */
     uint64_t updated;        /* weights */
     size_t array_bytes, scratch_bytes, copy_bytes;
 };
@@ -36,7 +36,7 @@ extern struct card_bench {
     double copy; /* bytes per second, read and written */
     int batches;
     const char *only;
-    void *arrays[CARD_BENCH_ARRAYS]; /* the last one is zeros */
+    void *arrays[CARD_BENCH_ARRAYS]; /* the last one begins as zeros */
 } bench;
 
 struct card_bench_step {

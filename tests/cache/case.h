@@ -25,7 +25,7 @@ unsigned char *case_memory(uint64_t bytes);
 void case_fill(unsigned char *memory, uint64_t bytes, unsigned block, uint64_t version);
 bool case_has(const unsigned char *memory, uint64_t bytes, unsigned block, uint64_t version);
 
-/* Returns a name such as "block 7", in one of a few static texts. */
+/* Returns a name such as "block 7", valid until this thread's 16th call after this one. */
 const char *case_name(unsigned block);
 
 int case_put(struct cache *cache, unsigned block, const void *from, uint64_t bytes, bool through);

@@ -61,7 +61,7 @@ static bool is_on_device(struct cache *cache, unsigned block)
     return look.on_device;
 }
 
-/* After random operations, copies have the bytes of the last put. */
+/* After random operations, copies have their blocks' newest bytes. */
 static void copies_follow_their_blocks(void)
 {
     unsigned char *memory = case_memory(BYTES);

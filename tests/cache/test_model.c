@@ -242,7 +242,7 @@ static void memory_alone(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* With a full store, a put fails and no block is lost. */
+/* With a full store, a new block is refused and no block is lost. */
 static void full(void)
 {
     enum { BYTES = 256 << 10, ALL = (4 + 2) * MIB / BYTES };

@@ -1,5 +1,5 @@
-/* test_order.c: a recorded order of uses decides what is read ahead and evicted. Counts reads, not
- * times. */
+/* test_order.c: a recorded order of uses decides what is read ahead and evicted. The cases count
+ * reads, and measure no times. */
 #include <errno.h>
 #include <unistd.h>
 

@@ -91,7 +91,7 @@ static void threads_with_blocks_of_their_own(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* Many calls pass while a waiting thread does not run. */
+/* A thread's result is kept while the thread waits, even if others make many calls. */
 static void *get_often(void *argument)
 {
     struct worker *worker = argument;

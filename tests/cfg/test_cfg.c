@@ -79,7 +79,7 @@ static const char *const auto_text =
     "\"stage3_prefetch_bucket_size\": \"auto\", \"stage3_param_persistence_threshold\": \"auto\","
     "\"sub_group_size\": \"auto\"}}";
 
-/* Without the caller's values, "auto" is the value of the Hugging Face trainer. */
+/* Without the caller's values, "auto" is usually the value of the Hugging Face trainer. */
 static void auto_alone(void)
 {
     struct core_cfg *cfg = rig_accept(auto_text);
@@ -335,7 +335,7 @@ static void types(void)
     core_cfg_destroy(cfg);
 }
 
-/* A refused type is one refusal: its parameters are not checked. */
+/* A refused type or parameter is one refusal. Parameters of a refused type are not checked. */
 static void refused_types(void)
 {
     static const struct {

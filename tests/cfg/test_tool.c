@@ -32,7 +32,7 @@ static void redirect(int to, const char *path, int flags)
 }
 
 /* Runs `tide` with the words of `arguments`, standard input from `input`, and output to `output`
- * (NULL: kept). Returns the exit code. */
+ * (NULL: to out_text). Returns the exit code. */
 static int run_to(const char *arguments, const char *input, const char *output)
 {
     char words[1024];

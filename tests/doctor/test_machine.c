@@ -15,7 +15,7 @@ static void count_finding(void *user, const struct tide_finding *finding)
     counts[finding->verdict]++;
 }
 
-/* The API reports the topics, with a cure for a problem. */
+/* All topics are reported, and each problem has a cure. */
 static void this_machine(void)
 {
     static const char *const topics[] = {" cpu ", " memory ", " numa ",    " pages ", " memlock ",
@@ -286,7 +286,7 @@ static int forbid_with_enosys(void)
     return test_child_refuse_uring(ENOSYS, false);
 }
 
-/* A container's filter that refuses io_uring is named. */
+/* If a container's filter refuses io_uring, the finding has a cure. */
 static void seccomp_without_uring(void)
 {
     const char *text = hear("", NULL, forbid_with_eperm);
@@ -379,7 +379,7 @@ static int lower_memlock(void)
     return setrlimit(RLIMIT_MEMLOCK, &limit) | setresuid(65534, 65534, 65534);
 }
 
-/* Below a higher hard limit, the cure is a shell command. */
+/* If the hard limit is higher, the cure is a shell command. */
 static void memlock_below_its_hard_limit(void)
 {
     if (geteuid() != 0) {
