@@ -62,7 +62,8 @@ struct bench_figure bench_side_whole(struct bench_side *side, enum bench_pattern
 
 /* Comparisons: bench_aio_fio.c, bench_aio_sums.c, bench_aio_deepspeed.c. */
 bool bench_has_fio(void);
-/* Runs fio on file 0 with blocks of 1 MiB at depth 32, unless its arguments `more` say otherwise. */
+/* Runs fio on file 0 with blocks of 1 MiB at depth 32, unless `more`, its further arguments, say
+ * otherwise. */
 struct bench_figure bench_fio(enum bench_pattern pattern, const char *engine, const char *more);
 void bench_against_fio(const char *backend, const char *engine, const char *more, const char *peer);
 void bench_checksums(void);

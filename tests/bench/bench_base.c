@@ -255,7 +255,8 @@ static void *populate(void *argument)
     return NULL;
 }
 
-/* Returns the nanoseconds of the yardstick: as many threads touch equal parts of a plain mapping. */
+/* Returns the nanoseconds of the yardstick: the same number of threads touch equal parts of a plain
+ * mapping. */
 static double touch_yardstick(enum core_pages pages)
 {
     int64_t begin_ns = core_clock_now_ns();
@@ -287,7 +288,7 @@ static double touch_yardstick(enum core_pages pages)
 }
 
 /* Prints the best rates of three ways to touch memory. Their order changes, so that disturbances
- * affect all alike. */
+ * affect all ways alike. */
 static void bench_touch(const char *name, enum core_pages pages, int tries)
 {
     struct core_team *team = NULL;

@@ -248,7 +248,8 @@ static void list_block(const struct model_block *block, struct shard *shard)
     }
 }
 
-/* Writes words [at, at + count) of a random tensor: bf16 numbers in [-0.032, 0.032], or any bytes. */
+/* Writes words [at, at + count) of a random tensor: any bytes, or bf16 numbers from -0.032 to
+ * 0.032. */
 static void fill_random(const struct entry *entry, uint64_t seed, uint64_t at, size_t count,
                         uint64_t *to)
 {

@@ -36,7 +36,7 @@ def make(case, out, pairs=64):
 
     with open(out + "/data.jsonl", "w") as file:
         for _ in range(pairs):
-            # The two answers differ in their first letter.
+            # The two answers begin differently.
             row = {"prompt": text(PROMPT - 1) + ":", "chosen": "a" + text(ANSWER - 1), "rejected": "b" + text(ANSWER - 1)}
             file.write(json.dumps(row) + "\n")
 

@@ -25,8 +25,8 @@ extern struct fake_mpi {
     bool missing;       /* no module is found */
     bool unloadable;    /* the module cannot be loaded */
     int version;        /* as the module reports; 0: the expected one */
-    unsigned rank;      /* as the module reports; messages come back for rank 1 */
-    int lost_tag_min;   /* messages with at least this tag are lost; 0: none */
+    unsigned rank;      /* as the module reports */
+    int lost_tag_min;   /* messages with this or a higher tag are lost; 0: none */
     size_t change_at;   /* the byte to change in longer messages; 0: none */
     int change_tag_min; /* messages with a lower tag stay unchanged */
     bool dozes;         /* progress sleeps a moment, so that other threads act */

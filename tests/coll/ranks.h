@@ -20,7 +20,6 @@ struct traffic {
 };
 struct traffic traffic_of(const struct coll *coll);
 
-/* A rank's thread; the case's thread does the checks. */
 struct rank {
     struct run *run; /* borrowed */
     unsigned index;
@@ -45,7 +44,7 @@ struct run {
     enum coll_type type;
     const uint64_t *borders;
     unsigned within;
-    unsigned delay; /* the rank that arrives late */
+    unsigned delay; /* the rank that arrives late, or a number for the body */
     struct rank *ranks;
 };
 

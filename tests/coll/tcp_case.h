@@ -22,8 +22,8 @@ struct tcp_start {
     const char *identity;
     bool stops;    /* the process is asked to stop */
     bool receives; /* waits for a message of rank 1 */
-    /* What the process does (NULL: it connects and leaves). Writes a result to the descriptor `to`
-     * and ends the process. */
+    /* What the process does (NULL: it connects, receives if `receives` is set, and leaves). Writes
+     * a result to the descriptor `to` and ends the process. */
     void (*act)(struct tcp_start *start, int to);
     int held; /* pipe from which `act` reads to wait for the case; 0: none */
 };

@@ -83,7 +83,7 @@ static void codes(void)
     }
 }
 
-/* Sums by groups are right; groups of one rank, or of all, give the exact sum. */
+/* Sums by groups are right, also with groups of one rank or of all ranks. */
 static void groups(void)
 {
     static const uint64_t counts[] = {0, 1, 1027, 40001};

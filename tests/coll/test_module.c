@@ -16,7 +16,7 @@ enum { DUPLICATE = 5, RANK = 1, WORLD = 3, RECEIVED = 11, BROKEN = 99 };
 static struct mpi {
     const char *fails; /* the function that fails */
     int initialised, finalised, level;
-    int tests_left; /* until a transfer is done */
+    int tests_left; /* calls of MPI_Test until a transfer is done */
     int cancelled;
     int inits, finalizes, aborted;
     MPI_Comm aborted_comm;
@@ -241,7 +241,7 @@ static void transfers(void)
     check_true(mpi.aborted == 4 && mpi.aborted_comm == MPI_COMM_WORLD);
 }
 
-/* Runs the functions of a module once; returns the first error. */
+/* Opens the module, sends, receives, tests, cancels and closes; returns the first error. */
 static int live(void)
 {
     const struct coll_transport *module = coll_mpi_module();

@@ -445,7 +445,7 @@ static void within(void)
     check_world("within", 4);
 }
 
-/* Sums by groups have the bits of threads. */
+/* Sums by groups are right; if each group is a host, hosts exchange fewer bytes. */
 static void groups(void)
 {
     static char text[16384];

@@ -1,4 +1,4 @@
-/* test_sum.c: compares sums over ranks with the conversions of half.h. */
+/* test_sum.c: compares sums over ranks with sums of single elements. */
 #include <stdlib.h>
 
 #include "core/base/half.h"
@@ -50,7 +50,8 @@ static uint32_t random_word(uint32_t *state)
     return *state >> 8 ^ *state << 13;
 }
 
-/* Sums have the bits of adding element by element, also of NaN, infinities and subnormals. */
+/* Sums have the bits of adding element by element, also with infinities and subnormals; NaN gives
+ * NaN. */
 static void random_bits(void)
 {
     static const enum coll_type types[] = {COLL_F32, COLL_BF16, COLL_FP16};

@@ -1,5 +1,5 @@
-/* test_tcp_end.c: how a world of processes over TCP ends, and with which message. Cancelled
- * receives and sends to a process that has left are tested on the transport itself. */
+/* test_tcp_end.c: how a world of processes over TCP ends, and with which message. Receives that are
+ * cancelled, and sends to a process that has left, are tested on the transport itself. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -96,7 +96,8 @@ static void stop(const struct fakes *fakes)
     check_true(WIFSTOPPED(status));
 }
 
-/* Ends two processes while the first reads nothing. `words` are their last messages; NULL: none. */
+/* Ends ranks 1 and 2, as which the case acts, while rank 0 reads nothing. `words` are their last
+ * messages; NULL: none. */
 static void end_together(const char *const words[2], bool resets, int rc, const char *message)
 {
     const struct linger none = {.l_onoff = 1};

@@ -44,7 +44,7 @@ static bool call_fails(enum call call)
     return counts && number == faults.nth;
 }
 
-/* Interrupts every third call, or lets it find nothing to do. */
+/* Fails every third call, with EINTR or EAGAIN. */
 static bool is_interrupted(void)
 {
     static _Atomic unsigned turns;

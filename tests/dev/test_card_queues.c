@@ -48,7 +48,8 @@ static struct dev_device *open_card(size_t budget_bytes)
     return device;
 }
 
-/* Commands read cells that earlier commands of any queue wrote, after waiting for their fences. */
+/* Launches commands that read cells of earlier commands in any queue, after waiting for the fences
+ * of these commands. */
 static void run_graph(struct dev_queue **queues, uint64_t seed)
 {
     uint64_t cells[CELLS] = {0};

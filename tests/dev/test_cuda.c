@@ -155,7 +155,7 @@ static void separate_memory(void)
     struct dev_queue *queue = device_queue(device, DEV_QUEUE_UP, 8);
     char host[BYTES + 1];
     const struct dev_copy over[] = {
-        /* one byte too long */
+        /* one byte outside an allocation */
         {.direction = DEV_COPY_UP, .to = parts[3], .from = host, .bytes = BYTES + 1},
         {.direction = DEV_COPY_DOWN, .to = host, .from = parts[3], .bytes = BYTES + 1},
         {.direction = DEV_COPY_WITHIN, .to = parts[3] + 1, .from = parts[4], .bytes = BYTES},

@@ -293,7 +293,8 @@ static int op_mix(const struct dev_launch *where, const struct mix_arguments *a)
 }
 DEV_OP_LAUNCH(op_mix, mix_arguments)
 
-/* Commands read cells that earlier commands of any queue wrote, after waiting for their fences. */
+/* Launches commands that read cells of earlier commands in any queue, after waiting for the fences
+ * of these commands. */
 static void run_graph(struct dev_device *device, struct dev_queue **queues, uint64_t seed)
 {
     uint64_t *cells = device_alloc(device, 8 * GRAPH_CELLS);

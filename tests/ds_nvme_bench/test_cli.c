@@ -36,7 +36,7 @@ static int parse(unsigned count, const char *const *words, struct values *out,
     return cli_parse(&command, options, 4, (int)count, argv, parsed);
 }
 
-/* "-" and "_" are equal in names; an alias sets its option. */
+/* "-" and "_" are equal in names; abbreviations are refused. */
 static void names(void)
 {
     static const char *const good[] = {"--io-size=1M", "--dry_run", "--folder", "a", "--folder=b"};

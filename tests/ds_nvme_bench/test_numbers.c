@@ -59,7 +59,8 @@ static void begin(void)
     check_true(sweep != NULL);
 }
 
-/* Adds six samples around `level`, multiplied by the drive's speed in that round. */
+/* Adds a point with six samples: `level`, multiplied by the drive's speed in each round (NULL:
+ * 1). */
 static void add(enum bench_op op, uint32_t block, uint32_t depth, double level, const double *round)
 {
     struct bench_point *point = &sweep->points[sweep->count++];

@@ -380,7 +380,7 @@ static int verify_life(void)
     return bench_verify_run(&options, &verify);
 }
 
-/* A failed system call is an error; nothing leaks. */
+/* A failed request is an error or has a fallback; nothing leaks. */
 static void failed_requests(void)
 {
     test_directory_in_memory();
@@ -391,7 +391,7 @@ static void failed_requests(void)
     check_int(test_fail_every(verify_life, TEST_STRIDE(3)), >=, 5);
 }
 
-/* The environment and the drive are found. */
+/* The environment is read; the drive may be unknown. */
 static void surroundings(void)
 {
     struct bench_environment environment;

@@ -65,7 +65,7 @@ static char *save(const struct bench_report *report, const char *name,
     return text;
 }
 
-/* The object has the required keys of the schema, and no unknown key. */
+/* Checks that the object has the required keys of the schema, and no unknown key. */
 static void check_keys(const struct core_json_value *schema, const struct core_json_value *object)
 {
     struct core_json_member member;

@@ -1,4 +1,4 @@
-/* tool.c: a child with its output in files. */
+/* tool.c: see tool.h. */
 #include "tests/ds_nvme_bench/tool.h"
 
 #include <dirent.h>

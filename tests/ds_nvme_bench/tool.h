@@ -9,7 +9,7 @@ extern char *tool_err;
 
 /* Returns a path in the case's directory, valid for four calls. */
 const char *tool_path(const char *name);
-/* Returns the measured directory, which is empty before and after. */
+/* Returns the measured directory, and creates it if it is missing. */
 const char *tool_drive(void);
 void tool_check_empty(const char *path);
 
