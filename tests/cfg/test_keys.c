@@ -225,11 +225,11 @@ static void all_rows(void)
     }
 }
 
-/* Returns whether the default that DeepSpeed printed cannot be compared with ours. */
+/* Returns whether the comparison leaves out this key. */
 static bool differs_knowingly(const char *path)
 {
     static const char *const known[] = {
-        "scheduler.params.warmup_min_ratio", /* 0 and 0.0 */
+        "scheduler.params.warmup_min_ratio", /* 0.0 in both */
         "tensor_parallel.dtype",             /* DeepSpeed's value is a torch.dtype */
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {

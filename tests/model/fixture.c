@@ -1,4 +1,4 @@
-/* fixture.c: opens the committed cases. */
+/* fixture.c: see fixture.h. */
 #include "tests/model/fixture.h"
 #include "offload/model/config_read.h"
 

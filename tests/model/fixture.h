@@ -29,7 +29,7 @@ void fixture_close(struct fixture *fixture);
 float *fixture_floats(const struct fixture *fixture, const char *name, size_t *count);
 int32_t *fixture_ids(const struct fixture *fixture, int64_t *rows, int64_t *length);
 
-/* Returns |a - b| / |b| with Euclidean norms. */
+/* Returns |a - b| / |b| with Euclidean norms, or |a - b| if b is zero. */
 double fixture_distance(const float *a, const float *b, size_t count);
 
 /* Writes a safetensors file in the test directory: this header, then `data_bytes` zeros. Returns

@@ -45,8 +45,7 @@ static void one_writer(void)
     }
     model_folder_remove(partial);
     check_true(!model_claim_holds(&first, out));
-    check_int(model_save_open(fixture.model, &options, &save), ==, 0); /* the folder is created
-                                                                        * again */
+    check_int(model_save_open(fixture.model, &options, &save), ==, 0); /* makes the folder */
     model_save_close(save);
     check_int(access(partial, F_OK), !=, 0);
     model_claim_drop(&first);

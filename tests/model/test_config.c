@@ -187,7 +187,7 @@ static void spellings(void)
     check_int(parse("{" LLAMA ",\"rope_scaling\":null,\"rope_parameters\":{}}", &old), ==, 0);
 }
 
-/* Files are read as transformers reads them. */
+/* Other spellings of the same values give the same configuration, as in transformers. */
 static void equal_spellings(void)
 {
     struct model_config plain;
@@ -336,7 +336,7 @@ static void quantised(void)
     static const struct {
         const char *text;
         enum kern_quant quant;
-        unsigned whole[2]; /* tensors per layer */
+        unsigned whole[2]; /* tensors of each layer that are not quantised */
     } cases[] = {
         {"{" LLAMA ",\"quantization_config\":null}", KERN_QUANT_NONE, {0, 0}},
         {"{" LLAMA BNB NF4 "}}", KERN_QUANT_NF4_F32, {0, 0}},

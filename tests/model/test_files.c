@@ -84,7 +84,7 @@ static void turned(void)
     fixture_close(&fixture);
 }
 
-/* A range equals its part of the whole block. A team reads the bytes of one thread. */
+/* A range equals its part of the whole block. A team reads the same bytes as one thread. */
 static void ranges(void)
 {
     static const char *const names[] = {"gpt2_untied", "llama3", "qwen3_sharded"};

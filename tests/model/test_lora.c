@@ -90,7 +90,7 @@ struct trainer {
 /* A trainer's first adapters: initial, PEFT's first, or PEFT's after fp32 steps. */
 enum start { START_INITIAL, START_PEFT, START_TRAINED };
 
-/* Writes the folder of the adapters to `path`. */
+/* Sets `path` to the folder of the adapters; with START_TRAINED, makes that folder. */
 static void start_folder(const struct lora_case *one, enum start start, char path[700])
 {
     static const char *const names[] = {"trained/" MODEL_ADAPTER_CONFIG,
@@ -276,7 +276,7 @@ static void peft_bf16(void)
 
 enum { PAIR_STEPS = 20, PAIR_PROMPT = 8, PAIR_SHORT = 20 };
 
-/* Makes two pairs of four rows; a pair's second row is the rejected answer, which is shorter. */
+/* Makes two pairs from four rows; a pair's second row is the rejected answer, which is shorter. */
 static void read_pairs(struct text_feed *feed, int32_t *ids, int32_t *labels)
 {
     struct text_batch rows;
@@ -562,7 +562,7 @@ static void target_forms(void)
         "[\"q_proj\", \"v_proj\"], \"layers_to_transform\": [0, 1]",
     };
     struct fixture named;
-    char folder[700]; /* no other case writes to the fixture through it */
+    char folder[700]; /* has a link to a fixture, so no other case may use it */
     char from[700];
     char to[800];
     fixture_open(&named, "llama");

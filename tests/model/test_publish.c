@@ -122,7 +122,7 @@ static void remove_all(void)
     check_int(system(command), ==, 0);
 }
 
-/* The owner's files are beside an old model of two shards. */
+/* Makes a folder with an old model of two shards, checkpoints and files of its owner. */
 static void make_old(void)
 {
     test_directory_in_memory();
@@ -191,7 +191,7 @@ static int write_and_publish(int at, bool kill)
     return rc;
 }
 
-/* A run first gives a complete result its name. */
+/* Begins and ends a run, which first gives a complete result its name. */
 static void go_on(void)
 {
     struct model_claim claim;

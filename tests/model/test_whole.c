@@ -186,8 +186,8 @@ static void fp32(void)
     }
 }
 
-/* In bf16, logits and the mean gradient are as close to the exact values as transformers' bf16. The
- * worst gradient is a short vector and depends on chance. */
+/* In bf16, logits and, on average, gradients are as close to the exact values as those of
+ * transformers in bf16. The worst gradient is usually a short vector, and depends on chance. */
 static void bf16(void)
 {
     for (size_t i = 0; i < fixture_count; i++) {

@@ -12,7 +12,7 @@ void case_format(const char *name, struct plan_format *format, char dtype[8]);
 
 /* Sets the blocks' sizes: 70000, 131072 and 128 (frozen) elements; `small`: 384, 256 and 128. */
 void case_shrink(bool small);
-/* Returns blocks of one array. The third block is frozen. */
+/* Returns blocks of one array each. Blocks from the third on are frozen. */
 struct blocks *case_blocks(const char *const *names, const uint64_t *elements, uint32_t count);
 void case_set_format(const char *name);
 
@@ -25,7 +25,7 @@ extern int64_t case_limit_ns;
 int case_write(struct store_shelf *shelf, uint64_t step, uint32_t keep,
                const struct aio_backend *recipe);
 int case_put(struct store_checkpoint_write *write, uint64_t step);
-/* Returns 0 or the error of opening; a byte that differs fails the case. */
+/* Returns 0 or the error of opening or verifying; a byte that differs fails the case. */
 int case_compare(const char *directory, uint64_t step);
 /* Compares the newest checkpoint that verifies and returns its step; 0: none. */
 uint64_t case_newest(const char *directory);

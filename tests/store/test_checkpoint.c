@@ -340,7 +340,7 @@ static void a_spare(void)
     store_shelf_close(shelf);
 }
 
-/* A removed checkpoint is not overwritten while it has a reader. */
+/* Files of a removed checkpoint are not overwritten while they are open or have another link. */
 static void a_spare_in_use(void)
 {
     struct store_shelf *shelf = case_shelf();

@@ -246,7 +246,7 @@ static void shares_fit(void)
     check_uint(shares[1], ==, (100 + 32) * (uint64_t)MIB);
 }
 
-/* Two drives with the capacity of a plan are enough, whichever drive is faster. */
+/* Two drives that together have the capacity for a plan are enough, whichever drive is faster. */
 static void limits_of_several(void)
 {
     static const double weights[][2] = {{9, 1}, {1, 9}, {1, 1}};

@@ -75,7 +75,7 @@ static void one_extent_stays(void)
     check_true(store_chunk_current(&chunk) == one && store_chunk_next(&chunk) == one);
 }
 
-/* A borrowed extent is read until a write takes effect; then the generations alternate. */
+/* A borrowed extent is read until a write takes effect; then the chunk uses its own extents. */
 static void what_is_borrowed_goes(void)
 {
     struct aio_extent *const other = (struct aio_extent *)(uintptr_t)48;

@@ -1,5 +1,6 @@
-/* test_many.c: checkpoints of many small blocks take work in proportion to the blocks. Counts name
- * comparisons, hashed bytes, requests and moved bytes, but not loops over numbers. */
+/* test_many.c: checkpoints of many small blocks take work in proportion to the blocks. Work is
+ * counted as comparisons of names, hashed bytes, requests and moved bytes, without loops over
+ * numbers. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdatomic.h>
