@@ -3,7 +3,7 @@
     tests/bench/ranks.py BUILD [FOLDER] [--quick] [--rounds N] [--only NAME]
 FOLDER (default: a temporary one) holds the model and the store. A run measures the machine, and logs the prediction and the steps. Prints
 `name value unit` lines: medians over N rounds (default 3), and predicted over measured, which should be 0.85 to 1.15. NAME selects runs
-by name. Exits with the number of runs that missed that aim. Processes need Open MPI's mpirun. Nothing else should run.
+by name. The last line counts the runs that missed that aim. Processes need Open MPI's mpirun. Nothing else should run.
 """
 import argparse
 import json

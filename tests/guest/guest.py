@@ -19,7 +19,7 @@ try:
     import torch
 except ImportError:
     torch = None  # all cases are skipped
-# Rates are measured once.
+# Rates that one case measures are used by the others.
 CACHE = str(pathlib.Path(os.environ.get("TIDE_BUILD_ROOT", tempfile.gettempdir())) / "tests/cache/guest")
 
 

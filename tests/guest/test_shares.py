@@ -82,7 +82,7 @@ class Played:
 
 
 def on_a_device(rank, folder):
-    """Repeats the first steps on a simulated device."""
+    """Repeats the first steps, and loads a checkpoint, on a simulated device."""
     played = Played(tide.optimizer)
     model = network()
     ddp = torch.nn.parallel.DistributedDataParallel(model)

@@ -13,7 +13,7 @@ import guest
 
 
 def wheel(folder):
-    """The built wheel has the library."""
+    """The README's program runs with the wheel, whose RECORD is correct."""
     built = subprocess.run([guest.PACKAGE / "build_wheel.sh", os.environ["TIDE_LIBRARY"], folder / "dist"],
                            capture_output=True, text=True, check=True).stdout.strip()
     with zipfile.ZipFile(built) as files:

@@ -4,11 +4,12 @@
 
 #include "tools/text/data/row.h"
 
-/* Makes a folder with only the tokenizer of a fixture. Returns its static path. */
+/* Makes a folder with only the tokenizer of a fixture. Returns its path, which the next call
+ * overwrites. */
 const char *model_folder_make(const char *name, const char *tokenizer);
 
-/* Makes a model folder with a fixture's tokenizer and this configuration. Returns its static path,
- * or NULL if this build cannot read the tokenizer. */
+/* Makes a model folder with a fixture's tokenizer and this configuration. Returns its path, which
+ * the next call overwrites, or NULL if this build cannot read the tokenizer. */
 const char *model_folder(const char *name, const char *tokenizer, const char *config);
 
 /* Parses and encodes rows with the folder's tokenizer. Returns 0 or the first error. */

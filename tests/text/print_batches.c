@@ -8,7 +8,8 @@
 #include "core/json/write.h"
 #include "tools/text/data/feed.h"
 
-/* Returns a row's tokens without padding. A pair's answer is trained on until its end. */
+/* Returns the number of a row's tokens without padding. A pair's answer is trained on until its
+ * end. */
 static int64_t row_tokens(const struct text_batch *batch, int64_t row, bool pairs)
 {
     int64_t count = pairs ? batch->length : batch->tokens;

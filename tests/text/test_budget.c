@@ -15,7 +15,7 @@
 #include "tests/text/model_folder.h"
 #include "tools/text/data/feed.h"
 
-static _Atomic int64_t live; /* of blocks allocated since main */
+static _Atomic int64_t live; /* bytes allocated and not freed */
 static _Atomic int64_t peak;
 
 #if TEST_SLOW
@@ -81,7 +81,7 @@ static const char *make_folder(const char *template)
     "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}"              \
     "{% if add_generation_prompt %}assistant: {% endif %}"
 
-/* Writes `count` copies of a text between two others. */
+/* Writes a row, `count` copies of a text between two others, and a row of three ids. */
 static const char *rows_of(const char *name, const char *front, const char *text, size_t count,
                            const char *end)
 {

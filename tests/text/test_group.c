@@ -42,7 +42,8 @@ static size_t write_row(char *out, size_t room, int kind, int number, int digits
                             number, digits, digit);
 }
 
-/* Writes rows of several kinds; one row in `bad` is wrong (0: none). A long row fills a group. */
+/* Writes rows of several kinds; one row in `bad` is wrong (0: none). With `has_long`, one row is
+ * longer than a group. */
 static const char *make_rows(const char *name, int rows, int bad, bool has_long)
 {
     const size_t room = (size_t)rows * 300 + (1 << 21);
@@ -79,7 +80,7 @@ static void check_batches(const struct text_batch *left, const struct text_batch
 }
 
 /* Compares two feeds from a position, or from the start, to their end or error. Returns the
- * position in the middle. */
+ * position after 21 batches. */
 static struct text_position compare(const struct text_feed_options *options,
                                     const struct text_position *from, int *code)
 {

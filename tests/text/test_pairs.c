@@ -255,8 +255,8 @@ static const char *write_pairs(const char *name, int count)
     return path;
 }
 
-/* Checks that the rows of a pair begin with equal tokens without labels, and that padding has no
- * labels. */
+/* Checks that the rows of a pair begin with equal tokens without labels, and that padding rows have
+ * no labels. */
 static void check_pairs(const struct text_batch *batch, int64_t batch_rows)
 {
     const size_t length = (size_t)batch->length;

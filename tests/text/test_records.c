@@ -35,7 +35,7 @@ static const char *write_text(const char *name, const char *text)
     return test_file(name, text, strlen(text));
 }
 
-/* Lists rows as "name=text;", with their names in messages. */
+/* Lists rows as "name=text;", named as in messages, and then the message of an error. */
 static void list(struct text_records *records, char *out, size_t bytes)
 {
     struct text_record record;

@@ -55,7 +55,7 @@ static void make_files(void)
     snprintf(path, sizeof path, "%s/model", test_directory());
     mkdir(path, 0700);
     snprintf(path, sizeof path, "%s/model/config.json", test_directory());
-    unlink(path); /* left by the previous case */
+    unlink(path); /* left by an earlier case */
     test_file("model/tokenizer.json", tokenizer, bytes);
     test_file("model/tokenizer_config.json", config, strlen(config));
     test_file("rows.jsonl", rows, strlen(rows));
@@ -97,7 +97,7 @@ static void writes(void)
     check_contains(said, "/nonexistent/x cannot be written");
 }
 
-/* --stats counts rows, tokens, and cut and bad rows. */
+/* --stats counts rows, documents, and split and bad rows. */
 static void counts(void)
 {
     make_files();
@@ -281,7 +281,7 @@ static void full_device(void)
     check_contains(said, "fifo cannot be written: it is a FIFO that no process reads");
 }
 
-/* The default seed is that of tide finetune. */
+/* The default seed is 42, as in tide finetune. */
 static void shuffles_as_training(void)
 {
     char rows[4000] = "";

@@ -277,7 +277,8 @@ static void nothings(void)
     free(json);
 }
 
-/* Checks a case of odd_pipelines.json: a file in two parts, with the vocabulary between them. */
+/* Checks a case of odd_pipelines.json: a whole file, or two parts with the vocabulary between
+ * them. */
 static void check_odd(const char *vocab, const struct core_json_value *odd, size_t index)
 {
     char name[60];
