@@ -585,7 +585,7 @@ static void *train(void *argument)
     return NULL;
 }
 
-/* Two engines on two threads have the bits of a single engine. */
+/* Two engines on two threads have the loss and the norm of one that is alone. */
 static void two_at_once(void)
 {
     static struct side sides[2];

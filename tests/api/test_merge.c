@@ -79,8 +79,8 @@ static float *floats_of(const struct model_safetensors *file, const struct model
     return out;
 }
 
-/* Compares tensors: fp32 within 1e-6; in bf16, at most one element of 10,000 may differ, by one
- * step. */
+/* Compares tensors: fp32 within 1e-6, relative to values above 1; in bf16, at most one element of
+ * 10,000 may differ, by one step. */
 static void check_weights(const struct row *row, const char *folder)
 {
     struct model_safetensors *found = NULL;

@@ -326,7 +326,7 @@ static void places(void)
     }
 }
 
-/* Scans a vocabulary of 10 MB, as in tokenizer.json, and prints the time. */
+/* Scans a vocabulary of 10 MiB, as in tokenizer.json, and prints the time. */
 static void large(void)
 {
     size_t room = (size_t)11 << 20;

@@ -33,7 +33,7 @@ struct bench_arena {
     const struct bench_setting *setting; /* borrowed */
     struct adam *adam;                   /* owned */
     struct bench_stream streams[ADAM_STREAMS];
-    bool interleaved; /* during the plain pass */
+    bool interleaved; /* set by bench_arena_plain() */
     _Atomic uint64_t sink;
 };
 

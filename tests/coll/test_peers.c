@@ -298,7 +298,8 @@ static bool stop_now(void *user)
     return true;
 }
 
-/* The mirror's request to stop is heard; then rank 0 counts as silent. */
+/* This process's request to stop comes back from the mirror and is heard; then rank 0 counts as
+ * silent. */
 static int silent_rank(void *argument)
 {
     struct coll_peers *peers = NULL;

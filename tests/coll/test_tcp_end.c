@@ -96,8 +96,8 @@ static void stop(const struct fakes *fakes)
     check_true(WIFSTOPPED(status));
 }
 
-/* Ends ranks 1 and 2, as which the case acts, while rank 0 reads nothing. `words` are their last
- * messages; NULL: none. */
+/* Ends ranks 1 and 2, as which the case acts, while rank 0 reads nothing. `words` are the messages
+ * of their ends; NULL: none. */
 static void end_together(const char *const words[2], bool resets, int rc, const char *message)
 {
     const struct linger none = {.l_onoff = 1};

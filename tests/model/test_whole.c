@@ -100,7 +100,7 @@ static double allowed(const struct fixture *fixture, enum kern_type type, const 
 struct score {
     double logits;     /* largest error relative to the allowed one */
     double grads;      /* largest error relative to the allowed one */
-    double matrices;   /* that of gradients that are matrices */
+    double matrices;   /* `grads` for gradients that are matrices */
     double mean_grads; /* mean error relative to the allowed one */
     char worst[160];
 };

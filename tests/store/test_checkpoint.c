@@ -259,7 +259,7 @@ static void rotation_in_front_of_a_damaged_one(void)
     struct store_shelf *shelf = case_shelf();
     case_shrink(true);
     check_int(case_write(shelf, 8, 0, NULL), ==, 0);
-    check_int(case_write(shelf, 14, 0, NULL), ==, 0); /* the damaged one */
+    check_int(case_write(shelf, 14, 0, NULL), ==, 0); /* stands for a damaged one */
     check_int(case_write(shelf, 10, 1, NULL), ==, 0);
     check_true(!there(shelf, 8) && there(shelf, 10) && there(shelf, 14));
     check_int(case_write(shelf, 12, 1, NULL), ==, 0);
@@ -283,7 +283,7 @@ static ino_t inode_of(const struct store_shelf *shelf, const char *folder)
     return stat(path, &info) == 0 ? info.st_ino : 0;
 }
 
-/* Returns whether the file system knows which files are open. */
+/* Returns whether the file system has leases, which are refused for open files. */
 static bool leases_work(const struct store_shelf *shelf)
 {
     char path[700];
@@ -302,7 +302,7 @@ static void in_shelf(const struct store_shelf *shelf, const char *command)
     check_int(system(text), ==, 0);
 }
 
-/* The next checkpoint overwrites the files of a removed one. */
+/* If leases work, the next checkpoint overwrites the files of a removed one. */
 static void a_spare(void)
 {
     struct store_shelf *shelf = case_shelf();

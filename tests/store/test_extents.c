@@ -215,7 +215,8 @@ static void several_paths(void)
 
 /* ---- limits ---- */
 
-/* Paths get shares by speed, within limits; the shares suffice for the capacity. */
+/* Paths get shares by speed, within limits of at least 2 MiB; the shares suffice for the
+ * capacity. */
 static void shares_fit(void)
 {
     enum { MIB = 1 << 20 };

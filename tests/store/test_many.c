@@ -35,7 +35,7 @@ static void count_request(uint64_t bytes)
     count_work(MOVED_BYTES, bytes);
 }
 
-/* Counts calls of the linked code (-Wl,--wrap). */
+/* Counts the work of calls in the linked code (-Wl,--wrap). */
 #define COUNTED(type, name, count, parameters, arguments)                                          \
     type __real_##name parameters;                                                                 \
     type __wrap_##name parameters;                                                                 \

@@ -181,8 +181,8 @@ static void tokens_have_names(void)
     close_family(&subject);
 }
 
-/* SentencePiece's decoder drops the first token's spaces unless nothing was prepended. The texts
- * are those of the `tokenizers` package. */
+/* A Metaspace decoder drops the first token's spaces unless nothing was prepended. The texts are
+ * those of the `tokenizers` package. */
 static void metaspace(void)
 {
     static const struct {
