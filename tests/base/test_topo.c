@@ -155,8 +155,8 @@ static void without_sysfs(void)
     core_topo_destroy(topo);
 }
 
-/* Drives that consist of drives or have several paths get a node; an invalid node counts
- * as none. */
+/* A drive over drives of one node, or with several paths, gets the node; an invalid node counts as
+ * none. */
 static void odd_devices(void)
 {
     const char *root = dgx_files("odd");

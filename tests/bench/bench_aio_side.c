@@ -64,8 +64,8 @@ void bench_side_push(struct bench_side *side, int which, uint64_t index, struct 
     }
 }
 
-/* Walks over the file for `seconds`; a mixed walk alternates reads and writes, as fio's rw.
- * Checksums need files that were written with checksums. */
+/* Walks over the file for `seconds`; a mixed walk alternates reads and writes. Checksums need files
+ * that were written with checksums. */
 struct bench_figure bench_side_run(struct bench_side *side, enum bench_pattern pattern,
                                    double seconds)
 {

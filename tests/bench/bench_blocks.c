@@ -45,7 +45,7 @@ static unsigned char *buffer_of(unsigned i)
     return bench.region.base + i % WINDOW * block_bytes;
 }
 
-/* Opens a store and puts all blocks twice, so that its file is written. */
+/* Opens a store and puts all blocks at least twice, so that its file is written. */
 static void open_blocks(uint64_t host_bytes, bool sums)
 {
     char directory[512];

@@ -248,7 +248,7 @@ static void list_block(const struct model_block *block, struct shard *shard)
     }
 }
 
-/* Writes words [at, at + count) of a random tensor: any bytes, or bf16 numbers from -0.032 to
+/* Writes words [at, at + count) of a random tensor: any bytes, or bf16 numbers between -0.032 and
  * 0.032. */
 static void fill_random(const struct entry *entry, uint64_t seed, uint64_t at, size_t count,
                         uint64_t *to)

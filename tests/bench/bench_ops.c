@@ -68,8 +68,8 @@ static double best(enum kern_op op, const void *arguments, double *foreign)
 {
     double ours = 1e9;
     *foreign = 1e9;
-    /* About 0.01 in fp32 and bf16. In another type the numbers could be subnormal, which
-     * is slow. */
+    /* Operands of about 0.01 in fp32 and bf16. The previous op's results, read as another type,
+     * could be subnormal, which is slow. */
     memset(bench.memory, 0x3c, 8 * operand_bytes);
     for (int i = 0; i <= bench.tries; i++) {
         const double mine = run(bench.ours, op, arguments);

@@ -80,7 +80,7 @@ static double seconds(const struct card_bench_step *steps, int length, int count
     return (double)(core_clock_now_ns() - start) * 1e-9;
 }
 
-/* Returns the best time of several batches of about 20 ms. */
+/* Returns the least time of a run: the best mean of several batches of about 20 ms or more. */
 double card_bench_best(const struct card_bench_step *steps, int length)
 {
     launch(steps, length, 2); /* warms up */

@@ -202,7 +202,7 @@ static void sequences(void)
     }
 }
 
-/* Completions are late and reordered, and transfers are short. */
+/* Some completions are late or reordered, and some transfers are short. */
 static void sequences_on_a_slow_drive(void)
 {
     for (unsigned i = 0; i < TEST_COUNT(10, 2); i++) {

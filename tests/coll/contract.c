@@ -11,8 +11,8 @@
 #include "core/coll/codes.h"
 #include "tests/harness/test.h"
 
-/* Returns the bits of an element: a small number that fp16 can hold, and whose sums depend on the
- * order. */
+/* Returns the bits of an element: a byte, or a number that fp16 can hold and whose sums depend on
+ * the order. */
 static uint32_t word(enum coll_type type, unsigned rank, uint64_t i)
 {
     uint32_t hash = (uint32_t)(i * 2654435761U + rank * 40503U) >> 7;

@@ -254,7 +254,7 @@ static void put_instead(char *json, const char *old, const char *new)
     memcpy(at, new, strlen(new));
 }
 
-/* Empty prefixes and an unused unknown token do not change ids. */
+/* An empty prefix, an empty suffix and an unused unknown token do not change ids. */
 static void nothings(void)
 {
     char path[4096];
