@@ -13,9 +13,9 @@ import sys
 
 import turns
 
-# name: our arguments, their arguments, common arguments; "S" becomes the scratch folder
 DRIVE = ["--place", "weights=store,states=store", "--store", "S/tide", "--make-store"]
 LORA = ["--lora", "16", "--lora-alpha", "32"]
+# name: our arguments, their arguments, common arguments; "S" becomes the scratch folder
 COMPARISONS = {
     "infinity": (["--clip", "1", *DRIVE], ["deepspeed", "--recompute", "--offload", "nvme", "--nvme", "S/nvme"], []),
     "infinity_unclipped": (["--clip", "0", *DRIVE],

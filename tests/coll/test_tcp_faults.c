@@ -44,7 +44,7 @@ static bool call_fails(enum call call)
     return counts && number == faults.nth;
 }
 
-/* Fails every third call, with EINTR or EAGAIN. */
+/* Fails every third call with EINTR or EAGAIN, if `faults.most` is set. */
 static bool is_interrupted(void)
 {
     static _Atomic unsigned turns;

@@ -529,7 +529,8 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
                : say(cudaErrorInvalidValue);
 }
 
-/* Leaves the processor to the kernels, which take long here. */
+/* The longest that cudaEventQuery() waits, so that kernels, which are slow here, have the
+ * processor. */
 enum { QUERY_NS = 300000 };
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
@@ -584,7 +585,8 @@ static int run_copy(void *context, const void *arguments)
     return 0;
 }
 
-/* As the runtime does, refuses a host range that begins in a pinned range and ends outside it. */
+/* Returns whether a host range begins in a pinned range and ends outside it, which the runtime
+ * refuses. */
 static int crosses_pins(const unsigned char *host, size_t bytes)
 {
     for (size_t i = 0; i < PINS_MAX; i++) {
