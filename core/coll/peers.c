@@ -40,7 +40,8 @@ struct coll_peers {
     struct coll_peers_options given;
     const struct coll_transport *transport;
     struct coll_place place;
-    struct coll_peer *list; /* owned, [world] */
+    struct coll_peer *list;     /* owned, [world] */
+    const struct core_log *log; /* the creator's sink */
     int64_t silence_ns;
     int next_tag;
 
@@ -449,6 +450,7 @@ static void *peers_main(void *argument)
 {
     struct coll_peers *peers = argument;
     pthread_setname_np(pthread_self(), "peers");
+    core_log_bind(peers->log);
     int rc = open_transport(peers);
     if (rc != 0) {
         snprintf(peers->message, sizeof peers->message, "%s", core_err_message());
@@ -691,6 +693,7 @@ int coll_peers_open(const struct coll_peers_options *options, struct coll_peers 
     }
     peers->given = *options;
     peers->silence_ns = options->silence_ns > 0 ? options->silence_ns : silence_default_ns;
+    peers->log = core_log_bound();
     peers->next_tag = TAG_FIRST;
     peers->posted_tail = &peers->posted;
     peers->waiting_tail = &peers->waiting;

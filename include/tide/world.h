@@ -36,6 +36,9 @@ struct tide_world_options {
      * own (tide_world_info.difference). NULL: none */
     const char *const *arguments;
     uint64_t argument_count;
+    /* receives warnings about connections, on a thread of the library; must outlive the world.
+     * NULL: silent */
+    struct tide_context *context;
 };
 
 /* Connects the processes that were started together: by the MPI library of their launcher or, with

@@ -253,7 +253,9 @@ static int open_world(const struct tide_world_options *options, struct tide_worl
         return core_err_set(-ENOMEM, "no memory for a world");
     }
     *world = made;
+    const struct context_before before = context_enter(made.given.context);
     rc = open_peers(world);
+    context_leave(&before);
     if (rc != 0) {
         free(world);
         return rc;

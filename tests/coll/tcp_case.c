@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "tests/harness/child.h"
 #include "tests/harness/test.h"
 #include "tests/harness/torchrun.h"
@@ -37,9 +38,20 @@ struct coll_peers *tcp_open(struct tcp_start *start, int *rc)
     return peers;
 }
 
+/* The caller reads the text after the peers' thread has ended. */
+static void keep_first(void *user, enum core_log_level level, const char *line)
+{
+    struct tcp_outcome *out = user;
+    if (level == CORE_LOG_WARN && out->warning[0] == '\0') {
+        snprintf(out->warning, sizeof out->warning, "%s", line);
+    }
+}
+
 static struct tcp_outcome open_and_close(struct tcp_start *start)
 {
     struct tcp_outcome out = {.rc = 0};
+    const struct core_log log = {.level = CORE_LOG_WARN, .write = keep_first, .user = &out};
+    core_log_bind(&log);
     struct coll_peers *peers = tcp_open(start, &out.rc);
     if (out.rc == 0 && start->receives) {
         char byte;
@@ -50,6 +62,7 @@ static struct tcp_outcome open_and_close(struct tcp_start *start)
     if (!start->receives) {
         coll_peers_close(peers, 1);
     }
+    core_log_bind(NULL);
     return out;
 }
 

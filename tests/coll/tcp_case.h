@@ -40,6 +40,7 @@ enum { TCP_ANSWER_BYTES = 232, TCP_ENTRY_BYTES = 92, TCP_ANSWER_TEXT_AT = 12 };
 struct tcp_outcome {
     int rc;
     char message[512];
+    char warning[512]; /* the first one */
 };
 
 struct tcp_child {

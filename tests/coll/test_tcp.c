@@ -183,7 +183,9 @@ static void strangers(void)
     usleep(100000);
     start.rank = 2;
     const struct tcp_child third = tcp_begin(start);
-    check_int(tcp_end(first).rc, ==, 0);
+    const struct tcp_outcome leader = tcp_end(first);
+    check_int(leader.rc, ==, 0);
+    check_contains(leader.warning, "refused a connection from 127.0.0.1");
     const struct tcp_outcome a = tcp_end(second);
     const struct tcp_outcome b = tcp_end(twice);
     check_int(a.rc + b.rc, ==, -EPROTO);

@@ -512,7 +512,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     }
     code = run_first(command, argc, argv, world);
     finetune_stop_world(NULL);
-    tide_world_close(world, code);
+    finetune_world_close(world, code);
     return code;
 }
 

@@ -24,13 +24,23 @@ static struct tide_world_info describe(const struct tide_world *world)
     return info;
 }
 
+static unsigned own_rank; /* read before MPI may set variables of a launcher */
+
 static void write_line(void *user, uint32_t level, const char *line)
 {
-    const struct tide_world_info *info = user;
-    fprintf(stderr, "tide: rank %" PRIu32 ": %s: ", info->rank,
-            level == TIDE_LOG_ERROR ? "error" : "warn");
+    (void)user;
+    fprintf(stderr, "tide: rank %u: %s: ", own_rank, level == TIDE_LOG_ERROR ? "error" : "warn");
     cli_print_text(stderr, line, strlen(line));
     fputc('\n', stderr);
+}
+
+static struct tide_context *connecting; /* receives warnings about connections */
+
+void finetune_world_close(struct tide_world *world, int code)
+{
+    tide_world_close(world, code);
+    tide_context_destroy(connecting);
+    connecting = NULL;
 }
 
 /* One process of a host logs warnings. */
@@ -41,7 +51,6 @@ static int follow(const struct cli_command *command, struct tide_world *world)
         .struct_bytes = sizeof options,
         .log_level = info.first_on_host ? TIDE_LOG_WARN : TIDE_LOG_ERROR,
         .log = write_line,
-        .user = &info,
     };
     struct tide_context *context = NULL;
     int code = CLI_FAILED;
@@ -55,7 +64,7 @@ static int follow(const struct cli_command *command, struct tide_world *world)
         code = cli_fail(command, CLI_FAILED, NULL);
     }
     tide_context_destroy(context);
-    tide_world_close(world, code);
+    finetune_world_close(world, code);
     return code;
 }
 
@@ -71,23 +80,40 @@ static uint64_t select_compared(int argc, char **argv, const char **to)
     return count;
 }
 
+static bool is_quiet(int argc, char **argv)
+{
+    bool quiet = false;
+    for (int i = 0; i < argc; i++) {
+        quiet = quiet || (cli_is_loudness(argv[i]) && strchr(argv[i], 'q') != NULL);
+    }
+    return quiet;
+}
+
 int finetune_world_open(const struct cli_command *command, int argc, char **argv,
                         struct tide_world **out)
 {
     /* The flags are parsed later, when the first process can report errors in them. */
     const char **compared = calloc((size_t)argc + 1, sizeof *compared);
     const char *dev = cli_find(argc, argv, "dev");
+    const struct tide_context_options said = {.struct_bytes = sizeof said,
+                                              .log_level = is_quiet(argc, argv) ? TIDE_LOG_ERROR
+                                                                                : TIDE_LOG_WARN,
+                                              .log = write_line};
+    own_rank = tide_world_rank();
+    if (tide_context_create(&said, &connecting) != 0) {
+        free(compared);
+        return cli_fail(command, CLI_FAILED, "%s", tide_last_error());
+    }
     const struct tide_world_options options = {
         .struct_bytes = sizeof options,
         .stop = asked_to_stop,
         .cards = dev != NULL && strncmp(dev, "cuda", 4) == 0,
         .rendezvous = cli_find(argc, argv, "rendezvous"),
         .arguments = compared,
-        .argument_count = select_compared(argc, argv, compared)};
+        .argument_count = select_compared(argc, argv, compared),
+        .context = connecting};
     struct tide_world *world = NULL;
-    /* Read first, because MPI may set variables of a launcher. */
-    const unsigned rank = tide_world_rank();
-    const bool leads = rank == 0;
+    const bool leads = own_rank == 0;
     if (!leads) {
         finetune_stop_begin(); /* the first process decides what a signal does */
     }
@@ -95,13 +121,14 @@ int finetune_world_open(const struct cli_command *command, int argc, char **argv
     free(compared);
     if (rc != 0) {
         core_err_adopt(rc, tide_last_error());
+        finetune_world_close(NULL, 0);
         /* No message: the first process has reported why it left, or a signal was the cause. Other
          * errors may concern this machine only. */
         if (!leads && (rc == -EPIPE || rc == -ECANCELED)) {
             return finetune_exit_code(rc);
         }
         if (!leads) {
-            core_err_prefix(rc, "rank %u", rank);
+            core_err_prefix(rc, "rank %u", own_rank);
         }
         return cli_fail(command, finetune_exit_code(rc), NULL);
     }

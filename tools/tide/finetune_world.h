@@ -12,6 +12,9 @@
 int finetune_world_open(const struct cli_command *command, int argc, char **argv,
                         struct tide_world **out);
 
+/* Ends what finetune_world_open() began; `world` may be NULL. */
+void finetune_world_close(struct tide_world *world, int code);
+
 /* Sets flags->ranks to the number of processes, unless `world` is NULL. Refuses another given
  * number, --rendezvous without torchrun, and processes with different arguments. */
 int finetune_world_count(const struct tide_world *world, struct finetune_flags *flags);
