@@ -12,7 +12,7 @@
 
 enum aio_kind { AIO_READ, AIO_WRITE, AIO_SYNC };
 
-/* One transfer of at most AIO_TRANSFER_MAX_BYTES. AIO_SYNC makes earlier writes to the file
+/* One transfer of at most AIO_TRANSFER_MAX_BYTES. AIO_SYNC makes completed writes to the file
  * durable. */
 struct aio_op {
     uint64_t token; /* below AIO_TOKEN_LIMIT */
@@ -39,8 +39,8 @@ enum { AIO_FILES_MAX = 64, AIO_DEPTH_MAX = 1024, AIO_BUFFERS_MAX = 1024 };
 struct aio_backend_options {
     const char *drive;
     uint32_t depth;     /* ops in flight at once, 1 to AIO_DEPTH_MAX */
-    void *context;      /* the struct aio_mem_disk of mem; otherwise NULL */
-    void *user;         /* of the struct aio_backend */
+    void *context;      /* mem: its struct aio_mem_disk */
+    void *user;         /* `user` of the struct aio_backend */
     bool sqpoll;        /* uring: a kernel thread submits */
     bool iopoll;        /* uring: polls for completions; needs poll queues and direct I/O */
     bool no_file_table; /* uring: do not register files */
@@ -60,19 +60,19 @@ struct aio_backend {
     void (*close)(void *state);
     /* Makes `fd` the descriptor of file `index`; with `fd` -1, detaches the file. */
     int (*attach)(void *state, uint32_t index, int fd);
-    /* Registers buffers of at most AIO_BUFFER_MAX_BYTES each; called at most once. After -errno,
-     * ops must not name them. */
+    /* Registers buffers of at most AIO_BUFFER_MAX_BYTES each; not called again after success. After
+     * -errno, ops must not name them. */
     int (*buffers)(void *state, const struct iovec *slabs, unsigned count);
-    /* Accepts ops in order. Returns their number (fewer if full), or -errno if none. The kernel may
-     * get them only in `reap`. */
+    /* Accepts the first ops, perhaps not all. Returns their number, or -errno if none. The kernel
+     * may get them only in `reap`. */
     int (*submit)(void *state, const struct aio_op *ops, unsigned count);
-    /* Passes accepted ops to the kernel and collects up to `max` events. Blocks until there are
-     * `min` events, wake() is called or wait_ns has passed; may return earlier. Returns the number
-     * of events, or -errno. */
+    /* Passes accepted ops to the kernel and collects up to `max` events. Waits for `min` events,
+     * but at most wait_ns; may return earlier, for example after wake(). Returns the number of
+     * events, or -errno. */
     int (*reap)(void *state, struct aio_event *events, unsigned max, unsigned min, int64_t wait_ns);
     void (*wake)(void *state);
-    /* Asks the kernel to cancel a transfer, which still ends with an event. Until then the kernel
-     * may access the memory. */
+    /* Tries to cancel a transfer, which still ends with an event. Until then its memory may be
+     * accessed. */
     void (*cancel)(void *state, uint64_t token);
     /* Returns how the back end was set up ("io_uring (single_issuer defer_taskrun ...)"). */
     const char *(*describe)(void *state);
@@ -92,7 +92,7 @@ struct aio_mem_disk {
     uint64_t read_bytes_per_s;  /* 0: unlimited */
     uint64_t write_bytes_per_s; /* 0: unlimited */
     int64_t latency_ns;         /* added to each transfer */
-    int64_t free_ns;            /* when all submitted transfers are served */
+    int64_t free_ns;            /* used by the back end */
 };
 
 int aio_mem_create(uint64_t bytes, struct aio_mem_disk **out);

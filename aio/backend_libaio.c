@@ -1,5 +1,5 @@
-/* backend_libaio.c: the kernel's older asynchronous I/O, and the wrapper of libaio. Asynchronous
- * only on direct files. */
+/* backend_libaio.c: the kernel's older asynchronous I/O, and the wrapper of libaio. Reads and writes
+ * of buffered files block in submit. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libaio.h>
@@ -15,7 +15,7 @@
 #include "core/base/log.h"
 
 enum { BATCH = 64 };
-/* the longest wait where an eventfd cannot be polled (before Linux 4.19) */
+/* the longest wait if the eventfd cannot be polled (for example before Linux 4.19) */
 static const int64_t slice_ns = 1000000;
 
 struct libaio {
@@ -196,7 +196,7 @@ static void libaio_wake(void *state)
     struct libaio *libaio = state;
     const uint64_t one = 1;
     if (write(libaio->eventfd, &one, sizeof one) < 0) {
-        return; /* counter full: the thread is awake */
+        return; /* counter full: a wake-up is pending */
     }
 }
 

@@ -1,4 +1,4 @@
-/* backend_threads.c: calls pread and pwrite on worker threads; works everywhere. */
+/* backend_threads.c: blocking reads and writes on worker threads; works everywhere. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -30,7 +30,7 @@ struct worker {
 struct threads {
     struct worker *workers; /* owned */
     unsigned count, started;
-    uint64_t idle; /* mask of workers without a transfer */
+    uint64_t idle; /* mask of workers that submit may use */
     const struct core_log *log;
     _Atomic bool ending;
     _Alignas(64) _Atomic uint64_t done; /* mask of workers whose event is ready */

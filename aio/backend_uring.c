@@ -21,7 +21,7 @@ struct uring {
     bool ring_open;
     bool file_table; /* files are registered */
     bool can_wake;   /* false if completions are polled: such a ring cannot read an eventfd */
-    bool armed;      /* reads the eventfd */
+    bool armed;      /* a read of the eventfd is queued or in flight */
     int eventfd;     /* owned */
     uint64_t wake_count;
     unsigned flags;
@@ -44,8 +44,8 @@ static const struct {
 static const unsigned droppable[] = {IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_SINGLE_ISSUER,
                                      IORING_SETUP_COOP_TASKRUN, IORING_SETUP_SUBMIT_ALL};
 
-/* ThreadSanitizer does not see liburing's system calls: a ring is unmapped before the next one gets
- * its address. */
+/* ThreadSanitizer does not see liburing's system calls. This orders the unmapping of a ring before
+ * the mapping of a later one at the same address. */
 static void ring_order_mappings(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -322,7 +322,7 @@ static void uring_wake(void *state)
     struct uring *uring = state;
     const uint64_t one = 1;
     if (uring->can_wake && write(uring->eventfd, &one, sizeof one) < 0) {
-        return; /* counter full: the thread is awake */
+        return; /* counter full: a wake-up is pending */
     }
 }
 

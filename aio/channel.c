@@ -1,5 +1,5 @@
 /* channel.c: chooses the next channel and cuts pieces off its requests. Stride scheduling: the
- * channel with the fewest bytes served, by weight, is next. */
+ * channel with the smallest `pass` is next. */
 #include <assert.h>
 
 #include "aio/drive_internal.h"
@@ -55,8 +55,8 @@ void aio_channel_drop(struct channel *channel)
     }
 }
 
-/* A sync is a barrier in its channel. While a piece waits to be repeated, no other piece is cut,
- * because that would fail the same way. */
+/* A sync is a barrier in its channel. While a failed piece pauses, no other piece of the channel is
+ * cut, because it might fail the same way. */
 static bool can_cut(const struct channel *channel, int64_t now_ns)
 {
     if (channel->cut == atomic_load_explicit(&channel->tail, memory_order_seq_cst) ||

@@ -178,7 +178,7 @@ static int check(const struct aio_dir *dir)
     return 0;
 }
 
-/* Checks the name after locking: an ending run removes its directory. */
+/* Checks after locking that the directory still exists: an ending run removes its own. */
 static int lock(struct aio_dir *dir)
 {
     struct stat info;

@@ -19,7 +19,7 @@
 enum {
     EVENTS = 64,
     VERIFY_AT_ONCE = 4,        /* pieces hashed between two collections */
-    SPIN_NS = 20000,           /* spins this long before it sleeps */
+    SPIN_NS = 20000,           /* spins this long before a sleep without a limit */
     WAIT_NS = 100000000,       /* the longest wait for completions */
     BATCH_WAIT_NS = 5000000,   /* for several completions at once */
     WATCH_NS = 250000000,      /* time between checks for late pieces */
@@ -49,7 +49,7 @@ void aio_drive_wake(struct aio_drive *drive)
     }
 }
 
-/* Waits for the result. Any thread. */
+/* Waits for the result. Any thread but the drive's. */
 static int drive_call_run(struct aio_drive *drive,
                           int (*run)(struct aio_drive *, struct drive_call *), void *argument)
 {
@@ -89,8 +89,8 @@ static void serve_call(struct aio_drive *drive)
     }
 }
 
-/* Answers a close when none of the channel's pieces is in flight, or with -ETIMEDOUT after the
- * limit (dead drive: warn_ns). */
+/* Answers a close when all cut pieces of the channel are finished, or with -ETIMEDOUT after
+ * limit_ns (dead drive: warn_ns). */
 static void close_channels(struct aio_drive *drive)
 {
     for (unsigned i = 0; i < drive->channels_count; i++) {
@@ -130,8 +130,8 @@ static void drive_fail(struct aio_drive *drive, int rc)
     aio_pieces_cancel(drive, NULL);
 }
 
-/* Repeats a transient failure, not before *call_ns and at most FAILING_CALLS_MAX times in a row.
- * Others fail the drive. */
+/* After a transient failure the call may be repeated, from *call_ns on and at most
+ * FAILING_CALLS_MAX times in a row. Other failures fail the drive. */
 static void note_failure(struct aio_drive *drive, const char *call, int rc, int64_t *call_ns)
 {
     const bool transient = rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM;
@@ -178,7 +178,7 @@ static int64_t idle_ns(struct aio_drive *drive, int64_t until_ns)
     return first_ns == INT64_MAX ? -1 : first_ns - drive->now_ns;
 }
 
-/* Waits if there is nothing else to do: at full depth for several completions, which saves
+/* Waits if there is nothing else to do; at full depth usually for several completions, which saves
  * calls. */
 static int drive_reap(struct aio_drive *drive, struct aio_event *events)
 {
@@ -506,7 +506,7 @@ static int register_slabs(struct aio_drive *drive, struct drive_call *self)
     }
     int rc = drive->backend->buffers(drive->state, registering->slabs, registering->count);
     if (rc != 0) {
-        return rc; /* no message: the caller logs a warning */
+        return rc; /* no message: a refusal is no error */
     }
     free(drive->slabs);
     drive->slabs = registering->slabs;
@@ -521,8 +521,8 @@ static int by_address(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Returns a slab's end. Unaligned ends are separate slabs: the kernel keeps huge pages whole only
- * in slabs without small pages. */
+/* Returns the end of the slab that begins at `at`. Unaligned ends are separate slabs: the kernel
+ * keeps huge pages whole only in slabs without small pages. */
 static uintptr_t slab_end(uintptr_t at, uintptr_t end)
 {
     const uintptr_t whole = end / HUGE_BYTES * HUGE_BYTES;

@@ -1,8 +1,9 @@
-/* drive.h: a drive, served by one thread, which alone talks to the back end.
- * The thread takes requests from queues (queue.h) by urgency, cuts them into pieces of at most
- * `block_bytes` and keeps up to `depth` pieces in flight. It repeats failed transfers, handles
- * checksums, and reports a drive that does not respond. After create, only attach, detach,
- * register, destroy, and the opening and closing of queues allocate or lock. */
+/* drive.h: a drive, served by one thread, which makes all calls into the open back end except
+ * `wake`.
+ * The thread takes requests from queues (queue.h) by urgency, cuts them into pieces and keeps up to
+ * `depth` pieces in flight. It repeats failed transfers, handles checksums, and reports a drive
+ * that does not respond. Requests are submitted and served without allocations and locks, except
+ * those of log messages. */
 #ifndef AIO_DRIVE_H
 #define AIO_DRIVE_H
 
@@ -23,7 +24,7 @@ enum {
                              * pauses */
     AIO_DEPTH_DEFAULT = 32,
     AIO_BLOCK_DEFAULT_BYTES = 1 << 20,
-    /* alignment of offset, size and memory of direct I/O */
+    /* alignment of offset and size of direct I/O */
     AIO_ALIGN_BYTES = 4096,
 };
 
@@ -37,10 +38,10 @@ struct aio_drive_options {
                                         * AIO_BLOCK_DEFAULT_BYTES. With checksums, rounded up to
                                         * whole units (sums.h) */
     const struct core_cpus *cpus;      /* where the thread runs, read at create; NULL: anywhere */
-    /* a piece is logged this long after it was cut; 0: 5 s */
+    /* warn about a piece in flight this long after it was cut; 0: 5 s */
     int64_t warn_ns;
-    /* a piece fails all queues this long after it was cut; 0: 60 s. Both limits count time in which
-     * this process ran (clock.h) */
+    /* fail all queues on the drive if a piece is in flight this long after it was cut; 0: 60 s.
+     * Without now_ns, both limits count time in which this process ran (clock.h) */
     int64_t limit_ns;
     int64_t (*now_ns)(void *user); /* for limits, pauses and latencies; NULL: clock.h's */
     void *now_user;
@@ -50,8 +51,8 @@ struct aio_drive_options {
 
 int aio_drive_create(const struct aio_drive_options *options, struct aio_drive **out);
 
-/* Ends the thread. All queues must be closed. Returns -ETIMEDOUT if transfers never completed: the
- * drive is leaked, and their memory must not be freed. Accepts NULL. */
+/* Ends the thread. All queues must be closed. Returns -ETIMEDOUT if transfers are still in flight:
+ * the drive is leaked, and their memory must not be freed. Accepts NULL. */
 int aio_drive_destroy(struct aio_drive *drive);
 
 struct aio_file {
@@ -61,8 +62,8 @@ struct aio_file {
     bool direct;         /* opened with O_DIRECT: alignment is checked */
 };
 
-/* Attaches a file; requests name it by *index. Any thread; blocks concurrent calls. -ENOSPC:
- * AIO_FILES_MAX files are attached. */
+/* Attaches a file; requests name it by *index. Any thread; may block. -ENOSPC: AIO_FILES_MAX files
+ * are attached. */
 int aio_drive_attach(struct aio_drive *drive, const struct aio_file *file, uint32_t *index);
 /* Detaches a file. No unfinished or later request may name it. Any thread. */
 int aio_drive_detach(struct aio_drive *drive, uint32_t index);

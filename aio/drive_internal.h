@@ -1,7 +1,7 @@
 /* drive_internal.h: the state of a drive, for channel.c, piece.c, drive.c and queue.c only.
  * A queue writes a drive_request into its channel on a drive; the drive's thread cuts requests into
- * pieces for the back end. The only call from a channel into its queue is `done`. Files call each
- * other one way: queue.c -> drive.c -> piece.c -> channel.c. */
+ * pieces for the back end. The only call from a channel into its queue is `done`. Each file calls
+ * only files to its right: queue.c, drive.c, piece.c, channel.c. */
 #ifndef AIO_DRIVE_INTERNAL_H
 #define AIO_DRIVE_INTERNAL_H
 
@@ -32,7 +32,7 @@ struct drive_request {
     uint64_t bytes;
     struct aio_sums sums;
     uint64_t value; /* of the queue's request on the queue's line */
-    uint64_t left;  /* unfinished pieces, plus one until the last is cut */
+    uint64_t left;  /* unfinished pieces, plus one until nothing is left to cut */
     /* `head` passes the request once earlier ones are finished, too */
     bool finished;
 };
@@ -40,7 +40,8 @@ struct drive_request {
 struct drive_call;
 
 /* A queue's ring of requests on one drive. The submitter writes a request, then `tail`. The drive
- * finishes requests, then advances `head`. The other members belong to the drive's thread. */
+ * finishes requests, then advances `head`. Once the channel is open, only the drive's thread writes
+ * the other members. */
 struct channel {
     /* rc 0: one range of request `value` is finished. rc < 0: the queue fails with rc and this
      * thread's error message; rc 0 still follows for unfinished ranges. */
@@ -49,16 +50,15 @@ struct channel {
     const _Atomic bool *failed;     /* borrowed: the queue has failed, perhaps on another drive */
     struct drive_request *requests; /* owned by the queue, [mask + 1] */
     uint64_t mask;
-    uint64_t cut;       /* index of the request being cut */
+    uint64_t cut;       /* index of the next request to cut from */
     uint64_t cut_bytes; /* bytes of this request already cut */
     uint64_t in_flight; /* pieces cut and not finished */
-    uint64_t pass;      /* stride scheduling: bytes served, divided by weight */
+    uint64_t pass;      /* grows by bytes served / weight; raised to the drive's after idleness */
     uint64_t weight;
     int64_t retry_ns; /* nothing is cut before this time: a piece waits */
     bool closing;
-    struct drive_call *closer; /* borrowed: the call that waits for an empty channel */
+    struct drive_call *closer; /* borrowed: the call that closes the channel */
     int64_t closing_ns;        /* start of closing, by the clock of the limits */
-    /* The submitter stores `tail`, the drive `head`; stores release and loads acquire. */
     _Alignas(64) _Atomic uint64_t tail;
     _Alignas(64) _Atomic uint64_t head;
 };
@@ -69,7 +69,7 @@ enum piece_state { PIECE_FREE, PIECE_READY, PIECE_IN_FLIGHT, PIECE_DONE };
 /* One transfer of at most block_bytes (with checksums: rounded up to whole units). */
 struct io_piece {
     enum piece_state state;
-    uint32_t generation; /* new at each submission: late completions match no piece */
+    uint32_t generation; /* new at each submission: tells stale completions apart */
     int32_t next;        /* in the list of its state */
     struct channel *channel;
     uint64_t request; /* index in the channel */
@@ -95,7 +95,7 @@ struct attached_file {
     char name[NAME_BYTES];
 };
 
-/* A function that the drive's thread runs for another. */
+/* A function that the drive's thread runs for another thread. */
 struct drive_call {
     /* -EINPROGRESS: the call is answered later */
     int (*run)(struct aio_drive *drive, struct drive_call *self);
@@ -124,7 +124,7 @@ struct aio_drive {
     uint32_t pieces_count;
     struct piece_list unused, ready, done;
     uint32_t in_flight;
-    bool batch_expired;     /* the last wait for several completions brought none */
+    bool batch_expired;     /* the last wait brought no completion */
     uint32_t failing_calls; /* failures of submit or reap in a row */
     int64_t now_ns;         /* the clock when it was last read */
     int64_t ran_ns;         /* the clock of the limits at now_ns */
@@ -183,10 +183,9 @@ void aio_channel_drop(struct channel *channel);
 /* ---- piece.c: the drive's thread ---- */
 
 int aio_pieces_create(struct aio_drive *drive);
-/* Submits pieces up to the drive's depth. Returns 0, or -errno of submit. */
+/* Submits pieces up to the drive's depth. */
 int aio_pieces_submit(struct aio_drive *drive);
-/* Returns when the next piece can be submitted: now if not after drive->now_ns; INT64_MAX if none
- * waits. */
+/* Returns when the next piece can be submitted, perhaps in the past; INT64_MAX: none is waiting. */
 int64_t aio_pieces_due(struct aio_drive *drive);
 void aio_pieces_complete(struct aio_drive *drive, const struct aio_event *event);
 void aio_pieces_verify(struct aio_drive *drive, unsigned max);

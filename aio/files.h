@@ -12,8 +12,8 @@
 /* ---- directories ---- */
 
 /* A directory for this process alone: no symbolic link in its path, ours, closed to others (mode &
- * 077 is 0), locked while open. Files have mode 0600; only files created or opened here are
- * removed, identified by inode. */
+ * 077 is 0), locked while open. Files are created with mode 0600; only files created or opened here
+ * are removed, identified by inode. */
 
 struct aio_dir;
 
@@ -22,8 +22,8 @@ struct aio_dir;
  * write to and that is not sticky. -EBUSY: another run uses it. */
 int aio_dir_open(const char *path, struct aio_dir **out);
 
-/* Unlocks the directory, and removes it if aio_dir_open created it and it is empty. Returns -ESTALE
- * and removes nothing if the path now leads elsewhere. Accepts NULL. */
+/* Unlocks the directory, and removes it if aio_dir_open created it and it is empty. -ESTALE:
+ * aio_dir_open created it, but the path now leads elsewhere; nothing is removed. Accepts NULL. */
 int aio_dir_close(struct aio_dir *dir);
 
 int aio_dir_fd(const struct aio_dir *dir);
@@ -31,10 +31,12 @@ int aio_dir_fd(const struct aio_dir *dir);
 /* Creates and locks a file, which must not exist. Returns the descriptor, or -errno with a
  * message. */
 int aio_dir_create(struct aio_dir *dir, const char *name, bool direct);
-/* Opens and locks a file: regular, ours, closed to others, one link. *locked is false if another
- * process holds the lock. Returns the descriptor, or -errno with a message; -ENOENT has none. */
+/* Opens a file, which must be regular, ours, closed to others and without other links, and tries to
+ * lock it for a second. *locked: whether this worked. Returns the descriptor, or -errno with a
+ * message; -ENOENT has none. */
 int aio_dir_open_file(struct aio_dir *dir, const char *name, bool direct, bool *locked);
-/* Removes a file that `fd` still refers to; else returns -ESTALE with a message. */
+/* Removes the file if `name` still refers to the file of `fd`; else returns -ESTALE with a
+ * message. */
 int aio_dir_remove(struct aio_dir *dir, const char *name, int fd);
 
 /* Opens any directory without following symbolic links. Returns the descriptor, or -errno with a
@@ -62,8 +64,8 @@ struct aio_fs {
  * I/O could be read back. */
 void aio_fs_judge(uint64_t magic, bool direct, struct aio_fs *out);
 
-/* Examines a directory with statfs and one block of direct I/O. Returns 0 with a verdict, or -errno
- * with a message if nothing can be written (EACCES, ENOSPC, EROFS). */
+/* Examines a directory with statfs and one block of direct I/O. Fails with a message if nothing can
+ * be written there. */
 int aio_fs_look(int directory_fd, const char *name, struct aio_fs *out);
 
 /* Creates an unnamed file, which disappears with its last descriptor. Returns the descriptor, or
@@ -72,17 +74,16 @@ int aio_fs_scratch(int directory_fd, const char *name, bool direct);
 
 /* ---- extent files ---- */
 
-/* One path of a store: directory, extent file and drive. The file is created at its full size and,
- * unless `unwritten`, filled with zeros, so that a run's writes change no file system metadata. It
- * is removed at close; after a crash the next run reuses or replaces it if header and lock prove
- * that it is ours and unused. Set-up thread. */
+/* One path of a store: directory, extent file and drive. The file is created at its full size and
+ * filled with zeros (see `unwritten`), so that a run's writes need not allocate space. It is removed
+ * at close; after a crash the next run reuses or replaces it if it is ours and unused. */
 
 struct aio_path;
 
 #define AIO_PATH_FILE_NAME "tide-extents"
 enum { AIO_HEADER_BYTES = 4096, AIO_HEADER_VERSION = 1 };
 
-/* The first bytes of an extent file, little-endian. */
+/* The first bytes of an extent file. */
 struct aio_header {
     char magic[8]; /* "TIDEEXT" */
     uint32_t version;
@@ -115,7 +116,7 @@ struct aio_path_options {
 };
 
 int aio_path_open(const struct aio_path_options *options, struct aio_path **out);
-/* Removes the file, and the directory if aio_path_open created it. All queues must be closed.
+/* Removes the file, and the directory as aio_dir_close does. All queues must be closed.
  * Returns -ESTALE if the path now leads to another file, -ETIMEDOUT as aio_drive_destroy. Accepts
  * NULL. */
 int aio_path_close(struct aio_path *path);
@@ -147,7 +148,7 @@ struct aio_look {
 };
 
 /* Inspects a directory's extent file. Returns -ENOENT without a message if there is none, -EBADMSG
- * with a message if it is invalid; *out is filled in even then. */
+ * with a message if it is invalid; *out then has what could be read. */
 int aio_look(const char *directory, struct aio_look *out);
 
 #endif

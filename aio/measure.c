@@ -44,7 +44,7 @@ struct stream {
     uint64_t at, memory_at;
     uint64_t submitted;
     struct core_fence fences[AHEAD_MAX];
-    uint64_t ahead;     /* requests in flight */
+    uint64_t ahead;     /* limit of requests in flight */
     uint64_t ahead_max; /* limit of `ahead` */
 };
 
@@ -85,8 +85,8 @@ static int stream_push(struct stream *stream)
     return rc;
 }
 
-/* Keeps in flight what completes in a tenth of the measurement, because its end waits for the last
- * request. */
+/* Limits the requests in flight to what completes in a tenth of the measurement, because its end
+ * waits for all of them. */
 static void pace(struct stream *stream, double passed, double seconds)
 {
     const uint64_t done = stream->submitted > stream->ahead ? stream->submitted - stream->ahead : 0;
@@ -236,8 +236,8 @@ int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, u
                    out);
 }
 
-/* First writes are slower than those of a run. Fills for `seconds`, at least FILL_LEAST, and sets
- * range->bytes. */
+/* First writes may be slower than those of a run. Fills the range for about `seconds`, but at least
+ * FILL_LEAST bytes if it is so long, and sets range->bytes. */
 static int fill(struct aio_drive *drive, double seconds, struct range *range)
 {
     struct core_region region = {0};
@@ -264,7 +264,7 @@ static int fill(struct aio_drive *drive, double seconds, struct range *range)
         if (rc != 0) {
             goto end;
         }
-        rc = core_fence_wait(before, patience_ns); /* two requests are in flight */
+        rc = core_fence_wait(before, patience_ns); /* keeps two requests in flight */
         if (rc != 0) {
             goto end;
         }

@@ -1,5 +1,5 @@
-/* measure.h: measures a path's speed in a few seconds, for the planner and `tide doctor`. The
- * calling thread waits. */
+/* measure.h: measures the speed of a drive or a directory in a few seconds. The calling thread
+ * waits. */
 #ifndef AIO_MEASURE_H
 #define AIO_MEASURE_H
 
@@ -17,7 +17,7 @@ struct aio_rates {
     uint64_t hashed_bytes; /* transferred bytes that had checksums */
 };
 
-/* Reads the first half of bytes [offset, offset + bytes) of an attached file and overwrites the
+/* Reads from the first half of bytes [offset, offset + bytes) of an attached file and writes to the
  * second half. Takes about `seconds`. Other requests to the drive distort the result. */
 int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, uint64_t bytes,
                       double seconds, struct aio_rates *out);

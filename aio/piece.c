@@ -319,7 +319,7 @@ static void piece_failed(struct aio_drive *drive, int32_t index, int rc)
     piece_fail(drive, index, rc);
 }
 
-/* Continues a short transfer where it stopped; with direct I/O, at the last aligned byte. No
+/* Continues a short transfer where it stopped; with direct I/O, at the last aligned offset. No
  * progress counts as a repeat, which bounds the loop. */
 static void piece_continue(struct aio_drive *drive, int32_t index, uint32_t moved)
 {
@@ -337,7 +337,7 @@ static void piece_continue(struct aio_drive *drive, int32_t index, uint32_t move
     piece_retry(drive, index);
 }
 
-/* Fails a piece that moved 0 bytes: the file is too short. */
+/* Fails a piece whose transfer moved 0 bytes: the file is too short. */
 static void piece_ended_early(struct aio_drive *drive, int32_t index)
 {
     const struct io_piece *piece = &drive->pieces[index];

@@ -17,8 +17,8 @@
 
 struct aio_queue;
 
-/* Priority among queues that share a drive: a level gets eight times the bytes of the next, so none
- * starves. */
+/* Priority among queues that share a drive: a busy queue gets eight times the bytes of a busy queue
+ * of the next level, so none starves. */
 enum aio_urgency { AIO_WEIGHTS, AIO_STATES, AIO_WRITEBACK, AIO_CHECKPOINT, AIO_URGENCY_COUNT };
 
 enum { AIO_PATHS_MAX = 16, AIO_IOV_MAX = 64, AIO_QUEUE_DEPTH_DEFAULT = 256 };
@@ -26,8 +26,8 @@ enum { AIO_PATHS_MAX = 16, AIO_IOV_MAX = 64, AIO_QUEUE_DEPTH_DEFAULT = 256 };
 struct aio_queue_options {
     const char *name; /* of the line */
     enum aio_urgency urgency;
-    uint32_t depth;         /* incomplete requests; 0: AIO_QUEUE_DEPTH_DEFAULT */
-    struct core_bell *bell; /* borrowed; shared by the line; NULL: its own */
+    uint32_t depth;         /* limit of incomplete requests; 0: AIO_QUEUE_DEPTH_DEFAULT */
+    struct core_bell *bell; /* borrowed: the line's bell; NULL: the line has its own */
 };
 
 /* Opens a queue over drives[0 .. count - 1], which outlive it. */
@@ -50,8 +50,8 @@ struct aio_iov {
     struct aio_sums sums;
 };
 
-/* Submits one request of `count` (1 to AIO_IOV_MAX) ranges, perhaps on several drives. Never
- * blocks. *out is reached when all ranges are complete.
+/* Submits one read or write of `count` (1 to AIO_IOV_MAX) ranges, perhaps on several drives. Never
+ * blocks. *out is reached when this request and all earlier ones are complete.
  * -EAGAIN: `depth` requests are incomplete or a drive's ring is full; wait for an older fence.
  * -EINVAL: wrong alignment, or a range beyond a file's end. A failed queue returns its error. */
 int aio_queue_submit(struct aio_queue *queue, enum aio_kind kind, const struct aio_iov *iovs,
@@ -63,8 +63,8 @@ int aio_queue_read(struct aio_queue *queue, uint32_t file, uint64_t offset, void
 int aio_queue_write(struct aio_queue *queue, uint32_t file, uint64_t offset, const void *memory,
                     uint64_t bytes, struct core_fence *out);
 
-/* Makes this queue's writes to the file durable (fdatasync): starts after the queue's earlier
- * requests on that drive, and before later ones. */
+/* Makes this queue's earlier writes to the file durable (fdatasync). Starts after the queue's
+ * earlier requests on that drive; later ones wait for its end. */
 int aio_queue_sync(struct aio_queue *queue, unsigned drive, uint32_t file, struct core_fence *out);
 
 /* Returns a fence that is reached when all requests so far are complete. */

@@ -1,4 +1,5 @@
-/* space.h: the free ranges of a path, and how an extent is shared among paths. Set-up thread. */
+/* space.h: the free ranges of a path, and how an extent is shared among paths. One thread at a
+ * time. */
 #ifndef AIO_SPACE_H
 #define AIO_SPACE_H
 
@@ -20,7 +21,7 @@ int aio_space_take(struct aio_space *space, uint64_t bytes, struct aio_range *ou
 /* Gives a range back; cannot fail. */
 void aio_space_give(struct aio_space *space, struct aio_range range);
 
-/* Gives back a part; the rest stays taken. */
+/* Gives back a part of a taken range; the rest stays taken. */
 void aio_space_split(struct aio_space *space, struct aio_range part);
 
 uint64_t aio_space_free_bytes(const struct aio_space *space);

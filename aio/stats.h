@@ -11,7 +11,7 @@ enum { AIO_LATENCY_BUCKETS = 256 };
 struct aio_drive_stats {
     uint64_t read_bytes, write_bytes;
     uint64_t pieces;              /* completed without an error */
-    uint64_t short_transfers;     /* short, then continued */
+    uint64_t short_transfers;     /* short, then continued or repeated */
     uint64_t repeats;             /* after a transient error; failed calls into the back end, too */
     uint64_t retries;             /* after another error that is not final */
     uint64_t errors;              /* pieces that failed */

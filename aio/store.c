@@ -114,7 +114,7 @@ static int open_path(struct aio_store *store, const struct aio_store_options *op
     return aio_space_create(aio_path_data_offset(store->paths[i]), given->bytes, &store->spaces[i]);
 }
 
-/* Measures the paths without a weight. The weight is the mixed rate. */
+/* Measures the paths without a weight if there are several. The weight is the mixed rate. */
 static int measure_weights(struct aio_store *store, const struct aio_store_options *options)
 {
     for (unsigned i = 0; i < store->paths_count; i++) {
@@ -227,7 +227,7 @@ int aio_store_queue(struct aio_store *store, const struct aio_queue_options *opt
     return aio_queue_open(store->drives, store->paths_count, options, out);
 }
 
-/* Takes as few ranges as possible; advances *at. */
+/* Takes `bytes` of a path in whole units, except the end; advances *at. */
 static int take(struct aio_store *store, struct aio_extent *extent, unsigned path, uint64_t bytes,
                 uint64_t *at)
 {

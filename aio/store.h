@@ -1,5 +1,5 @@
 /* store.h: the extent store: data on one path or striped over several, with a checksum per MiB or
- * page.
+ * page unless `no_sums` is set.
  * Reads and writes allocate nothing. One thread at a time allocates and frees extents, and one at a
  * time uses a queue. A read that must see a write needs the write's fence first, even on the same
  * queue. */
@@ -55,8 +55,9 @@ struct aio_drive *aio_store_drive(const struct aio_store *store, unsigned path);
 /* Registers memory with every drive (aio_drive_register). */
 int aio_store_register(struct aio_store *store, const struct iovec *memory, unsigned count);
 
-/* Allocates `bytes` (rounded up to 4096), spread by the paths' weights. `owner` seeds the checksums
- * and must be unique among extents. Returns -ENOSPC with a message if the store is full. */
+/* Allocates `bytes`, rounded up to a multiple of 4096, on the paths by their weights. `owner` seeds
+ * the checksums and must be unique among extents. Returns -ENOSPC with a message if the store is
+ * full. */
 int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
                      struct aio_extent **out);
 /* As aio_extent_alloc, with a checksum per page (16 bytes of memory for 4 KiB) instead of per MiB,
@@ -99,8 +100,8 @@ int aio_store_queue(struct aio_store *store, const struct aio_queue_options *opt
 /* Reads or writes a part of an extent. `offset` and `bytes` are multiples of 1 MiB (of 4 KiB with a
  * checksum per page), except `bytes` at the extent's end; `memory` is aligned to 4 KiB. Returns
  * -EINVAL for another range, else as aio_queue_submit.
- * With checksums, a read fails with -EBADMSG and a message if the data is not what was written
- * last, with -ENODATA if nothing was written. */
+ * With checksums, a read fails the queue with -EBADMSG and a message if the data is not what was
+ * written last, with -ENODATA if nothing was written. */
 int aio_store_read(struct aio_queue *queue, const struct aio_extent *extent, uint64_t offset,
                    void *memory, uint64_t bytes, struct core_fence *out);
 int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,

@@ -1,6 +1,6 @@
 /* sums.h: checksums of data on a drive, per MiB or, for smaller reads, per page.
  * The owner of the data keeps them in memory; the drive computes them before a write and compares
- * them after a read. Any thread. */
+ * them after a read. */
 #ifndef AIO_SUMS_H
 #define AIO_SUMS_H
 
@@ -9,10 +9,10 @@
 
 enum { AIO_SUM_BYTES = 1 << 20, AIO_SUM_PAGE_BYTES = 4096 };
 
-/* The checksum of a unit (the last may be shorter), and how often the unit was written. */
+/* The checksum of a unit (the last may be shorter), and how often it was set. */
 struct aio_sum {
     uint64_t value;
-    uint64_t generation; /* 0: never written */
+    uint64_t generation; /* 0: never set */
 };
 
 /* Checksums of a range of bytes, with seeds (run, owner, number, generation). */
