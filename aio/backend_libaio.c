@@ -1,5 +1,5 @@
-/* backend_libaio.c: the kernel's older asynchronous I/O, and the wrapper of libaio. Reads and writes
- * of buffered files block in submit. */
+/* backend_libaio.c: the kernel's older asynchronous I/O, and the wrapper of libaio. I/O on buffered
+ * files blocks in submit. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libaio.h>

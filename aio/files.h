@@ -75,8 +75,8 @@ int aio_fs_scratch(int directory_fd, const char *name, bool direct);
 /* ---- extent files ---- */
 
 /* One path of a store: directory, extent file and drive. The file is created at its full size and
- * filled with zeros (see `unwritten`), so that a run's writes need not allocate space. It is removed
- * at close; after a crash the next run reuses or replaces it if it is ours and unused. */
+ * filled with zeros (see `unwritten`), so that a run's writes need not allocate space. It is
+ * removed at close; after a crash the next run reuses or replaces it if it is ours and unused. */
 
 struct aio_path;
 

@@ -1,11 +1,12 @@
 /* kern.h: the ops of a training step: one id and one argument struct per op, for all devices.
  * Ops are called by id through the device (core/dev). Pointers are memory of that device, borrowed
- * for the call. The structs are read on the host at launch and may be on a stack.
+ * until the op has run. The structs are read on the host at launch and may be on a stack.
  *
  * Words used below:
  * - type: storage of an op's activations, weights and activation gradients; arithmetic is in fp32,
- *   and stored values are rounded once, to nearest even
- * - token: row t of an activation; a micro-batch has rows * length of them, row after row
+ *   but operands of a product inside an op may be rounded to the type first; stored values are
+ *   rounded once, to nearest even
+ * - token: t counts the tokens of a micro-batch: rows * length, row after row
  * - stride: elements between the first elements of consecutive tokens, at least a token's width;
  *   arrays without a stride are dense. q, k and v, or gate and up, can be parts of one product's
  *   result
@@ -14,9 +15,8 @@
  * - dense: weights are dense and row-major, as Hugging Face stores them: [outputs][inputs]
  * Pointers are aligned to their element; dense rows at multiples of 64 bytes are fastest.
  *
- * The same arguments give the same bits: the order of sums depends on shapes alone (products: also
- * on the number of threads). Sizes may be zero: nothing is read, and outputs that are sums
- * (gradients, the loss) are zeros.
+ * The same arguments give the same bits on the same device with the same options and number of
+ * threads. The number of tokens may be zero: the micro-batch's gradients and loss are then zeros.
  *
  * Numerics contract: a parameter's gradient is computed whole in fp32 for each micro-batch, added
  * to the fp32 accumulator in micro-batch order, and rounded once to the gradient type (struct
@@ -154,8 +154,8 @@ int64_t kern_tile_rows(int64_t n, int64_t k, enum kern_type type, uint64_t tile_
 struct kern_embed_arguments {
     enum kern_type type;
     int64_t tokens, width, vocab;
-    /* elements between rows: the row of an id starts at id * stride; 0: width. Below the width, for
-     * a slot with parts of a table: ids are places in the slot (model_rows_place) */
+    /* elements between rows: the row of an id starts at id * stride; 0: width. May be below the
+     * width: ids are then places in a slot that holds parts of the table (model_rows_place) */
     int64_t stride;
     const int32_t *ids;
     const void *table;          /* [vocab][width] */
@@ -330,10 +330,10 @@ struct kern_add_arguments {
     void *y;
 };
 
-/* KERN_DROPOUT: y = keeps(i) ? x / (1 - rate) : 0, (+ add), rounded once. Dense. y may be x or add.
+/* KERN_DROPOUT: y = r (+ add) or, with `rest`, x - round(r) (+ add), rounded once. Dense. y may be x
+ * or add. r is x if *seed is 0; else x / (1 - rate) for elements that are kept, 0 for others.
  * Element i is kept if the random number of (*seed, stream, i) is at least `rate` (core_rng_unit of
- * word i % 4 at position i / 4): the same call drops the same elements. With *seed 0, y = x (+
- * add). With `rest`: y = x - r (+ add), where r is y without `rest` and `add`. */
+ * word i % 4 at position i / 4): the same call drops the same elements. */
 struct kern_dropout_arguments {
     enum kern_type type;
     float rate; /* 0 <= rate < 1 */
@@ -381,28 +381,29 @@ enum { KERN_LABEL_IGNORED = -100 };
 struct kern_loss {
     double sum;    /* of -log p(label) over the targets, or of the pairs' losses */
     int64_t count; /* tokens whose label is not KERN_LABEL_IGNORED, or pairs that count */
-    /* With pairs: sums of the rewards, and the pairs whose chosen answer has the larger one. */
+    /* With pairs: sums of the rewards, and the number of pairs whose chosen answer has the larger
+     * reward. */
     double chosen, rejected;
     int64_t right;
 };
 
 /* KERN_LOSS: logits = x w^T, their cross-entropy and, unless dx is NULL, the gradients of the sum
- * times *scale. labels[t] is what token t predicts. Another label than KERN_LABEL_IGNORED and 0 ..
+ * times *scale. labels[t] is the target of token t. Another label than KERN_LABEL_IGNORED and 0 ..
  * vocab - 1 is -EINVAL on the CPU.
  * The op works on tiles of the vocabulary and computes logits a second time for the gradients.
  * With neither `pairs` nor `tile`, a card with enough `logits_bytes` works on runs of tokens and
  * computes logits once.
  *
- * With `pairs` (DPO): 2 * pairs rows of equal length: a row per pair of the policy, then these rows
- * of the reference, with the same labels. In the row of pair i, tokens from gaps[2 i + 1] on are of
- * the rejected answer, earlier ones of the prompt and the chosen answer. An answer's reward is beta
+ * With `pairs` (DPO): 2 * pairs rows of equal length: the policy's row of each pair, then the
+ * reference's, with the same labels. In the row of pair i, tokens from gaps[2 i + 1] on are of the
+ * rejected answer, earlier ones of the prompt and the chosen answer. An answer's reward is beta
  * (log p(labels) of the policy - log p(labels) of the reference); a pair's loss is -log
  * sigmoid(reward of chosen - reward of rejected). A pair counts if both answers have labels. Only
  * the policy's half of dx is written. */
 struct kern_loss_arguments {
     enum kern_type type;
     int64_t tokens, vocab, width;
-    int64_t tile; /* rows of w in a tile; 0: as many as the device's limit allows */
+    int64_t tile; /* rows of w in a tile; 0: chosen by the device */
     /* With tile = 0 on a card: scratch bytes that the loss may take even if tiles need less. The
      * number decides how the loss is computed, and so the bits. */
     uint64_t logits_bytes;
@@ -410,7 +411,7 @@ struct kern_loss_arguments {
     int64_t x_stride;
     const void *w;         /* [vocab][width] */
     const int32_t *labels; /* [tokens] */
-    const float *scale;    /* loss scale / target tokens of the whole step */
+    const float *scale;    /* loss scale / number of targets of the whole step */
     struct kern_loss *loss;
     void *dx; /* may be x; NULL: the loss alone */
     int64_t dx_stride;
@@ -421,7 +422,7 @@ struct kern_loss_arguments {
      * computes statistics; its last launch writes *loss. The second pass has `dx`; its last launch
      * writes it. */
     int64_t first_row, row_count;
-    void *state;         /* kern_loss_parts.state_bytes, shared by these launches */
+    void *state;         /* kern_loss_parts.state_bytes bytes, shared by these launches */
     int64_t pairs;       /* 0: cross-entropy */
     double beta;         /* of the loss of pairs */
     const int32_t *gaps; /* [pairs][2], as in kern_attention_arguments */
@@ -436,14 +437,15 @@ struct kern_loss_parts {
 /* How frozen weights are stored (quant.h). */
 enum kern_quant { KERN_QUANT_NONE, KERN_QUANT_INT8, KERN_QUANT_NF4, KERN_QUANT_NF4_F32 };
 
-/* KERN_EXPAND: y = weights of a stored tensor or of a part: the fp32 product of a code's value and
- * its scale, rounded once; the same bits on every device. kern_quant_point sets the pointers. */
+/* KERN_EXPAND: y = the weights of a stored tensor or of a part of it: in fp32, a code's value times
+ * its scale, then rounded to `type`; the same bits on every device. kern_quant_point sets `codes`,
+ * `scales` and `nested`. */
 struct kern_expand_arguments {
     enum kern_type type; /* type of y */
     enum kern_quant quant;
     enum kern_type from; /* NONE: of the stored elements */
     int64_t rows, cols;  /* size of the tensor */
-    int64_t first;       /* of the part; a multiple of kern_quant_grain */
+    int64_t first;       /* first element of the part; a multiple of kern_quant_grain */
     int64_t count;       /* a multiple of kern_quant_grain, or up to the tensor's end */
     const void *codes;   /* codes from element `first` on */
     const void *scales;  /* not NONE: from the row or block of element `first` on */
@@ -451,7 +453,7 @@ struct kern_expand_arguments {
     void *y;             /* dense; from element `first` on */
 };
 
-/* KERN_UPDATE: the bits of cpu_adam. With 8-bit moments `first` is a multiple of
+/* KERN_UPDATE: gives the bits of cpu_adam. With 8-bit moments `first` is a multiple of
  * CORE_UPDATE_Q8_BLOCK, and so is `count` unless the range ends with the array: all parameters of a
  * block have the same scalars. */
 struct kern_update_arguments {
@@ -459,7 +461,7 @@ struct kern_update_arguments {
     uint32_t *met; /* enum core_nonfinite_flags are or-ed in; NULL: not wanted */
 };
 
-/* How products are computed, independent of timing.
+/* How products are computed.
  * CUDA: KERN_PRODUCTS_PLAIN uses no tensor cores; the others use cuBLASLt if present. CPU:
  * KERN_PRODUCTS_BEST uses oneDNN, if it can be loaded, for bf16 on processors with AMX, else the
  * blocked product; KERN_PRODUCTS_ONEDNN uses oneDNN for fp32 and, with AVX-512, for bf16. */

@@ -15,7 +15,7 @@ extern "C" {
 enum {
     KERN_NF4_BLOCK = 64,         /* elements that share a scale */
     KERN_NF4_NESTED = 256,       /* scales that share one scale */
-    KERN_QUANT_ALIGN_BYTES = 64, /* of stored tensors and their parts */
+    KERN_QUANT_ALIGN_BYTES = 64, /* of stored tensors, and of the offsets in them */
 };
 
 const char *
@@ -44,14 +44,14 @@ struct kern_quant_span {
     uint64_t begin, end;
 };
 
-/* The bytes that KERN_EXPAND reads for elements [first, first + count) of `part`, ascending. A span
- * that the format lacks is empty. */
+/* The bytes that KERN_EXPAND may read for elements [first, first + count) of `part`. A span that
+ * the format lacks is empty. */
 struct kern_quant_spans {
     struct kern_quant_span codes, scales, nested;
 };
 struct kern_quant_spans kern_quant_spans_of(const struct kern_expand_arguments *part);
-/* Points `part` to its bytes in a whole stored tensor. The other members are set; `y` is not
- * used. */
+/* Points `part` to its bytes in a whole stored tensor. The caller has set the other members, except
+ * `y`. */
 void kern_quant_point(struct kern_expand_arguments *part, const void *stored);
 
 /* Returns the elements that are encoded together; encoding begins at a multiple of this number. */
@@ -69,7 +69,8 @@ void kern_quant_pack(enum kern_type type, const void *weights, int64_t rows, int
 /* Decodes elements [begin, begin + count) of a stored tensor (not NONE) to fp32. */
 void kern_quant_decode(enum kern_quant quant, const struct kern_quant_layout *layout, int64_t cols,
                        const uint8_t *stored, int64_t begin, int64_t count, float *out);
-/* Encodes `scales` to `to`, a stored tensor from layout->scales on. Overwrites `scales`. */
+/* Encodes `scales` to `to`, the bytes of a stored tensor from layout->scales on. May change
+ * `scales`. */
 void kern_quant_encode_scales(enum kern_quant quant, const struct kern_quant_layout *layout,
                               float *scales, uint8_t *to);
 

@@ -23,7 +23,7 @@ static int64_t original_positions(const struct kern_rope_config *c)
     return c->original_max_positions > 0 ? c->original_max_positions : c->max_positions;
 }
 
-/* NTK: the base grows beyond the trained length. */
+/* NTK: the base grows if the sequence is longer than the trained length. */
 static void dynamic(const struct kern_rope_config *c, int64_t sequence, double *frequency)
 {
     const double trained = (double)c->max_positions;

@@ -1,6 +1,6 @@
-/* rope.h: the tables of angles that KERN_ROPE reads, built once on the host.
- * As in transformers, frequencies are computed in double and rounded to fp32; an angle is the fp32
- * product of frequency and position. */
+/* rope.h: the tables of angles that KERN_ROPE reads, built on the host.
+ * Frequencies are computed in double and rounded to fp32; an angle is the fp32 product of frequency
+ * and position. */
 #ifndef KERNELS_ROPE_H
 #define KERNELS_ROPE_H
 
@@ -35,7 +35,7 @@ struct kern_rope_config {
 };
 
 /* Writes cos and sin [positions][rotary / 2]. `sequence` (0: `positions`) is the run's longest
- * length, which DYNAMIC scales by. Returns -EINVAL, with a message that names the field, if the
+ * sequence, by which DYNAMIC scales. Returns -EINVAL, with a message that names the field, if the
  * configuration has no such table. With 0 positions, only checks the configuration. */
 int kern_rope_build(const struct kern_rope_config *config, int64_t positions, int64_t sequence,
                     float *cos_table, float *sin_table);

@@ -57,7 +57,7 @@ static void run_items(void *argument, unsigned index, unsigned count)
         if (item >= items) {
             return;
         }
-        /* The last pieces take longest and go first. */
+        /* The last pieces of a document take longest, so the order is reversed. */
         const struct piece *piece = &job->pieces[job->piece_count - 1 - item / job->a->kv_heads];
         const struct kern_attention_item what = {
             .row = piece->row,

@@ -1,6 +1,6 @@
 /* cpu.h: private to kernels/: the ops of the CPU device and their helpers.
- * An op runs on the queue's thread (member 0 of the team), to its end. `kern_cpu_<op>_bytes`
- * returns the op's scratch bytes. */
+ * An op runs on the queue's thread (member 0 of the team) and returns when it is complete.
+ * `kern_cpu_<op>_bytes` returns the op's scratch bytes. */
 #ifndef KERNELS_CPU_CPU_H
 #define KERNELS_CPU_CPU_H
 
@@ -40,7 +40,7 @@ KERN_CPU_OPS(KERN_CPU_DECLARE)
 /* Returns -ENOMEM with a message if the queue's scratch is smaller than `bytes`. */
 int kern_cpu_need(const struct dev_launch *where, enum kern_op op, size_t bytes);
 
-/* Returns *scratch, and advances it by kern_cpu_round(bytes), to a multiple of 64. */
+/* Returns *scratch, and advances it by `bytes`, rounded up to a multiple of 64. */
 void *kern_cpu_take(char **scratch, size_t bytes);
 size_t kern_cpu_round(size_t bytes);
 

@@ -25,7 +25,7 @@ struct kern_rows {
     const int32_t *order;
 };
 
-/* A tile of logits: columns begin .. begin + n - 1 of the vocabulary, all tokens. */
+/* A tile of logits: columns begin .. begin + n - 1 of the vocabulary. */
 struct kern_loss_tile {
     int64_t n;
     int64_t begin;
@@ -35,7 +35,7 @@ struct kern_loss_tile {
     float *sums;   /* [tokens]: of exp(logit - maximum) */
     float *picked; /* logits of the labels; only for statistics */
     bool first;    /* the first tile; only for statistics */
-    /* Only for gradients, which replace the logits: their type, [tokens][grad_stride]. */
+    /* Only for gradients, which replace the logits: their type and the stride of their rows. */
     enum kern_type type;
     int64_t grad_stride;
     const float *scales; /* [tokens]; only for gradients */
@@ -62,8 +62,8 @@ struct kern_isa {
     /* Finishes a tile of size[0] rows and size[1] columns at row at[0] and column at[1]. */
     void (*finish)(const struct kern_finish *finish, const float *tile, int64_t tile_stride,
                    const int64_t at[2], const int64_t size[2]);
-    /* [begin, end): rows (token, head) for the norms, elements for `add` and dropout (in blocks of
-     * 64), tokens for rope, act, act_grad and embed. */
+    /* [begin, end): rows (token, head) for the norms, elements for `add` and dropout (whose `begin`
+     * is a multiple of 64), tokens for rope, act, act_grad and embed. */
     void (*norm)(const struct kern_norm_arguments *a, int64_t begin, int64_t end);
     /* Also stores the sums over these rows in dweight and dbias [width], unless NULL. */
     void (*norm_grad)(const struct kern_norm_grad_arguments *a, int64_t begin, int64_t end,

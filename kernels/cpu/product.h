@@ -1,6 +1,6 @@
 /* product.h: matrix products of the CPU device, by oneDNN or our own code.
- * c[m][n] = sum over k of a[m][k] b[k][n] in fp32, finished once by struct kern_finish. The thread
- * that runs ops calls; its team shares the work. */
+ * c[m][n] = sum over k of a[m][k] b[k][n] in fp32, finished once by struct kern_finish. The caller
+ * is the thread that runs ops; its team shares the work. */
 #ifndef KERNELS_CPU_PRODUCT_H
 #define KERNELS_CPU_PRODUCT_H
 
@@ -46,7 +46,7 @@ struct kern_finish kern_finish_grad(const struct kern_grad *grad, int64_t width)
 
 /* Returns whether the result is the bare product. */
 bool kern_finish_plain(const struct kern_finish *finish);
-/* Returns fp32 memory that a product without finish may write, or NULL. */
+/* Returns fp32 memory into which the product can be written directly, without a finish, or NULL. */
 float *kern_finish_direct(const struct kern_finish *finish, int64_t *stride);
 
 /* The blocked product in C: product_plain.c. The scratch depends on shape, type, instruction set

@@ -1,6 +1,6 @@
 /* product_dnnl.c: the wrapper of oneDNN.
  * A shape's first use tries b as stored and b in oneDNN's layout. The faster way is chosen if both
- * give the same bits. */
+ * give the same bits, else b as stored. */
 #include "kernels/cpu/product_dnnl.h"
 
 #include <assert.h>
@@ -215,7 +215,7 @@ static dnnl_status_t memory(const struct kern_dnnl *d, const dnnl_memory_desc_t 
     return d->dnnl_memory_create(out, desc, d->engine, DNNL_MEMORY_NONE);
 }
 
-/* Adds a reorder if b's stored layout differs. */
+/* Adds a reorder if oneDNN needs b in another layout. */
 static dnnl_status_t way_build(const struct kern_dnnl *d, struct way *way,
                                const dnnl_memory_desc_t desc[3], const dnnl_memory_desc_t *b)
 {
@@ -425,7 +425,7 @@ static void *direct(const struct kern_product *p, int64_t *stride, dnnl_data_typ
     return f->out;
 }
 
-/* Uses our own scratch with `all`, for which queues reserve none. */
+/* With `all`, uses our own scratch, because queues may have none for it. */
 static int scratch_for(struct kern_dnnl *d, const struct kern_product *p, void **scratch)
 {
     if (!d->f32) {

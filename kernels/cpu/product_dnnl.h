@@ -1,5 +1,5 @@
 /* product_dnnl.h: products by oneDNN, and a stub for builds without it.
- * oneDNN has as many OpenMP threads as the calling team has members. One thread at a time calls. */
+ * oneDNN has as many OpenMP threads as the calling team has members. One thread at a time. */
 #ifndef KERNELS_CPU_PRODUCT_DNNL_H
 #define KERNELS_CPU_PRODUCT_DNNL_H
 

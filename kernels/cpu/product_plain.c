@@ -21,7 +21,8 @@ static int64_t share_max(int64_t total, int64_t grain, unsigned parts)
     return (int64_t)end;
 }
 
-/* Lowest cost: elements of the largest part, plus 32 per row and column that it packs. */
+/* Chooses the grid with the lowest cost: the elements of the largest part, plus 32 for each of its
+ * rows and columns, which are packed. */
 static struct grid grid_choose(const struct kern_isa *isa, int64_t m, int64_t n, unsigned threads)
 {
     struct grid best = {0};

@@ -1,7 +1,6 @@
-/* ref.h: a reference for every op, in plain loops and double, on host memory, against which
- * devices' ops are checked.
- * Takes all storage types, also KERN_F64 for finite differences. Sums of gradients and saved
- * statistics are fp32. */
+/* ref.h: references for the ops that the CPU device has, in plain loops and double, on host memory.
+ * Most take KERN_F64, too, for finite differences. Sums of gradients and saved statistics are
+ * fp32. */
 #ifndef KERNELS_REF_REF_H
 #define KERNELS_REF_REF_H
 

@@ -226,8 +226,8 @@ void kern_attention_run(const struct kern_attention_arguments *a,
     begin(&w);
     for (int64_t first = first_tile(a, item->start, item->begin); first < item->end;
          first += KEYS) {
-        /* Reads past the item's last query, because the order of sums must not depend on the item's
-         * end. */
+        /* Includes keys after the item's last query: the order of sums must not depend on the
+         * item's end. */
         const int64_t keys = smaller(item->stop - first, KEYS);
         if (!tile_is_hidden(a, item->row, item->begin, first, keys)) {
             keys_tile(&w, first, keys);

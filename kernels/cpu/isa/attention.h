@@ -12,8 +12,8 @@ enum {
     VECTORS = KEYS / LANES,
 };
 
-/* A query sees the keys [low, high) of the tile that starts at key `first`, except [gap[0],
- * gap[1]). */
+/* The keys of a tile that a query sees: [low, high) except [gap[0], gap[1]), counted from the
+ * tile's first key. */
 struct seen {
     int64_t low, high;
     int64_t gap[2]; /* a part of [low, high); equal: no gap */
@@ -57,7 +57,8 @@ VF_INLINE struct seen keys_seen(const struct kern_attention_arguments *a, int64_
     return seen;
 }
 
-/* Returns whether the query at a position of the document from `start` sees only its own key. */
+/* Returns whether the query at `position`, in the document that begins at `start`, sees only its
+ * own key. */
 VF_INLINE bool sees_one_key(const struct kern_attention_arguments *a, int64_t row, int64_t start,
                             int64_t position)
 {
@@ -66,8 +67,8 @@ VF_INLINE bool sees_one_key(const struct kern_attention_arguments *a, int64_t ro
            (gap != NULL && gap[0] == start && position == gap[1]);
 }
 
-/* Returns whether the keys [first, first + keys) are of the other answer for queries from
- * `position` on. */
+/* Returns whether the row's gap hides all keys [first, first + keys) from the queries at `position`
+ * and later. */
 VF_INLINE bool tile_is_hidden(const struct kern_attention_arguments *a, int64_t row,
                               int64_t position, int64_t first, int64_t keys)
 {
@@ -86,7 +87,7 @@ VF_INLINE int64_t first_tile(const struct kern_attention_arguments *a, int64_t s
     return start;
 }
 
-/* Returns -1 in lanes that are seen, from key `first` of the tile on. */
+/* Returns -1 in the lanes of seen keys; lane 0 is key `first` of the tile. */
 VF_INLINE vi lanes_seen(int64_t first, struct seen seen)
 {
     _Alignas(64) static const int32_t count[16] = {0, 1, 2,  3,  4,  5,  6,  7,

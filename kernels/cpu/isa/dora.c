@@ -1,5 +1,5 @@
-/* dora.c: the ops of DoRA: norms of weight rows with adapter (magnitude), and tokens times column
- * factors (columns). */
+/* dora.c: the ops of DoRA: norms of the rows of weight plus adapter (magnitude), and tokens times a
+ * factor per column (columns). */
 #include <math.h>
 
 #include "kernels/cpu/isa/bodies.h"

@@ -2,7 +2,7 @@
  * results in registers. */
 #include "kernels/cpu/isa/panel.h"
 
-enum { ACROSS = 8 }; /* cells of a panel before the next panel's turn */
+enum { ACROSS = 8 }; /* cells of one panel that are packed before the next panel's */
 
 /* Returns LANES cells of a row from element `at` on; zero after `steps` steps. */
 VF_INLINE vf cells_along(enum kern_type type, bool pairs, const void *data, int64_t at,
@@ -81,7 +81,7 @@ VF_INLINE void pack_copy(const struct operand *from, enum kern_type type, bool p
     }
 }
 
-/* Packs an operand that is not `along_k`, a few rows of all panels at a time. */
+/* Packs an operand that is not `along_k`, a few cells of each panel at a time. */
 VF_INLINE void pack_across(const struct operand *from, enum kern_type type, bool pairs,
                            const int64_t range[2], const int64_t steps[2], float *to, int64_t width)
 {
@@ -295,7 +295,7 @@ VF_INLINE void layouts_run(const struct tile *whole, const bool pairs)
 }
 
 #if defined(__SANITIZE_THREAD__)
-/* TSan sees the writes of packed blocks, but not the many reads, which one thread does. */
+/* The many reads of packed blocks are hidden from TSan: a thread reads only blocks that it wrote. */
 #define UNWATCHED __attribute__((no_sanitize_thread))
 void __tsan_write_range(void *address, unsigned long bytes);
 

@@ -72,7 +72,7 @@ enum rows_layout {
 
 struct tile {
     const float *a;
-    enum rows_layout layout; /* of a; memory after its last row is read and ignored */
+    enum rows_layout layout; /* of a; memory after its last row may be read, but is ignored */
     int64_t a_stride;        /* not for LAYOUT_PANELS */
     const float *b;          /* panels of columns */
     int64_t cells;           /* number of cells along k */

@@ -1,5 +1,5 @@
-/* product.c: one member's part of a blocked matrix product. Sums run over k in order, whatever the
- * borders of blocks. */
+/* product.c: one member's part of a blocked matrix product. The order of a sum does not depend on
+ * the borders of parts. */
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/isa/bodies.h"
 #include "kernels/cpu/isa/panel.h"

@@ -1,5 +1,5 @@
 /* vec.h: a vector of LANES floats for code compiled once per instruction set.
- * `type` is a constant after inlining (KERN_TYPE_CASES), so a loop does not branch on it. */
+ * KERN_TYPE_CASES makes `type` a constant after inlining, so that a loop does not branch on it. */
 #ifndef KERNELS_CPU_ISA_VEC_H
 #define KERNELS_CPU_ISA_VEC_H
 
@@ -49,7 +49,7 @@ VF_INLINE void vf_put(enum kern_type type, void *to, int64_t index, vf value)
     }
 }
 
-/* Returns the first `count` elements (1 or more; at most LANES), then zeros. */
+/* Returns the first `count` elements (1 or more; LANES if more), then zeros. */
 VF_INLINE vf vf_get_part(enum kern_type type, const void *from, int64_t index, int64_t count)
 {
     if (count >= LANES) {
@@ -87,7 +87,7 @@ VF_INLINE void vf_put_part(enum kern_type type, void *to, int64_t index, vf valu
 #endif
 
 #if VF_DOTS
-/* Returns the pairs of `count` consecutive elements (1 or more; at most 2 LANES), then zeros. */
+/* Returns the pairs of `count` consecutive elements (1 or more; 2 LANES if more), then zeros. */
 VF_INLINE vf vf_pairs(enum kern_type type, const void *from, int64_t index, int64_t count)
 {
     return type == KERN_BF16 ? vf_pairs_bf16((const uint16_t *)from + index, count)
