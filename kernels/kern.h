@@ -330,8 +330,8 @@ struct kern_add_arguments {
     void *y;
 };
 
-/* KERN_DROPOUT: y = r (+ add) or, with `rest`, x - round(r) (+ add), rounded once. Dense. y may be x
- * or add. r is x if *seed is 0; else x / (1 - rate) for elements that are kept, 0 for others.
+/* KERN_DROPOUT: y = r (+ add) or, with `rest`, x - round(r) (+ add), rounded once. Dense. y may be
+ * x or add. r is x if *seed is 0; else x / (1 - rate) for elements that are kept, 0 for others.
  * Element i is kept if the random number of (*seed, stream, i) is at least `rate` (core_rng_unit of
  * word i % 4 at position i / 4): the same call drops the same elements. */
 struct kern_dropout_arguments {

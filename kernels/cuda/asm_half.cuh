@@ -1,5 +1,5 @@
 /* asm_half.cuh: the card's conversions between 16-bit types and fp32, without cuda_fp16.h and
- * cuda_bf16.h, which add 0.4 s to a file's compilation.
+ * cuda_bf16.h, which would slow down every file's compilation.
  * A test replaces this file by plain C++ (tests/cuda). */
 #ifndef KERNELS_CUDA_ASM_HALF_CUH
 #define KERNELS_CUDA_ASM_HALF_CUH

@@ -112,7 +112,8 @@ __device__ __forceinline__ void kern_tensor_copy(uint32_t shared, const kern_ten
                  : "memory");
 }
 
-/* Returns `value`, which is the same in all lanes, in one register of the whole warp. */
+/* Returns `value`, which is the same in all lanes, such that the compiler can keep it in one
+ * register of the whole warp. */
 __device__ __forceinline__ uint32_t kern_uniform(uint32_t value)
 {
     return __shfl_sync(0xffffffffu, value, 0);

@@ -58,8 +58,8 @@ int kern_cuda_attention_mma(const struct dev_launch *where,
 int kern_cuda_attention_grad_mma(const struct dev_launch *where,
                                  const struct kern_attention_grad_arguments *g);
 
-/* Run with Hopper's tensor-core instructions, only if the check below has returned true. They take
- * arguments that fit above, in bf16, with head_dim 64 or 128 and without gaps. */
+/* Use Hopper's tensor-core instructions; ops call them only if the check below has returned true.
+ * They take arguments that fit above, in bf16, with head_dim 64 or 128 and without gaps. */
 bool kern_cuda_attention_sm90_fits(const struct kern_attention_arguments *a);
 int kern_cuda_attention_sm90(const struct dev_launch *where,
                              const struct kern_attention_arguments *a);
@@ -67,8 +67,8 @@ bool kern_cuda_attention_grad_sm90_fits(const struct kern_attention_grad_argumen
 int kern_cuda_attention_grad_sm90(const struct dev_launch *where,
                                   const struct kern_attention_grad_arguments *g);
 /* Returns whether the card has Hopper's instructions and the Hopper kernels agree with those for
- * all cards; otherwise logs a warning. Uses _check_bytes() of the queue's scratch and waits for the
- * card. */
+ * all cards. On a Hopper card, logs a warning if they disagree or could not be compared. Uses
+ * _check_bytes() of the queue's scratch and waits for the card. */
 bool kern_cuda_attention_check(const struct dev_launch *where);
 size_t kern_cuda_attention_check_bytes(void);
 bool kern_cuda_attention_grad_check(const struct dev_launch *where);

@@ -14,7 +14,7 @@
 #include "kernels/cuda/cuda.h"
 
 enum {
-    LENGTH = 300, /* two or three tiles, the last partial */
+    LENGTH = 300, /* several tiles, the last one partial */
     HEADS = 2,
     DIM_MAX = 128,
     WIDTH_MAX = HEADS * DIM_MAX,
@@ -35,7 +35,7 @@ struct sheet {
     _Alignas(256) uint16_t dv[2][LENGTH * DIM_MAX];
 };
 
-/* A row has two documents if there is no window (0). */
+/* Without a window (0), the row has two documents. */
 struct check_case {
     enum kern_type type;
     int64_t dim, window;
@@ -66,7 +66,7 @@ static struct kern_attention_arguments arguments_of(struct sheet *at, const stru
     };
 }
 
-/* Both gradients use kernel 0's results. */
+/* Both gradients use the forward results of the kernel for all cards. */
 static struct kern_attention_grad_arguments grad_of(struct sheet *at, const struct check_case *c,
                                                     int way)
 {
@@ -99,10 +99,10 @@ static float widen(enum kern_type type, uint16_t bits)
 
 static float larger(float worst, float part)
 {
-    return part <= worst ? worst : part; /* NaN is the worst */
+    return part <= worst ? worst : part; /* a NaN in `part` is returned */
 }
 
-/* Returns the largest difference of results and lse, relative to a bound of two roundings. */
+/* Returns the largest difference of results and lse, relative to a bound for rounding errors. */
 static float worst_of(const struct sheet *sheet, const struct check_case *c)
 {
     float worst = 0;

@@ -55,7 +55,7 @@ __device__ query_numbers numbers_ask(const kern_grad_job &j, int64_t row_token, 
     return {has ? a.lse[at] : 0.0f, has ? j.delta[at] : 0.0f};
 }
 
-/* The products of a step hide the latency of the loads. */
+/* Apart from numbers_ask(), so that the products of a step hide the latency of its loads. */
 template <int D> __device__ void numbers_put(step_room<D> &to, const query_numbers &numbers)
 {
     if (threadIdx.x < STEP) {
@@ -150,7 +150,7 @@ __device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t
     __syncthreads();
 }
 
-/* The first tiles are seen by the most queries and go first. */
+/* Earlier tiles may be seen by more queries and go first. */
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS, 2) attend_dkdv(struct kern_grad_job j)
 {

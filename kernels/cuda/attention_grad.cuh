@@ -1,5 +1,5 @@
 /* attention_grad.cuh: shared by the tensor-core kernels of attention's gradient: arguments,
- * visibility, and a block of keys' walk over the queries that see them. */
+ * visibility, and the loop of a block of keys over the queries that see them. */
 #ifndef KERNELS_CUDA_ATTENTION_GRAD_CUH
 #define KERNELS_CUDA_ATTENTION_GRAD_CUH
 
@@ -27,7 +27,7 @@ __device__ inline bool kern_sees(int32_t query, int32_t key, int32_t stop, int32
     return key <= query && query < stop && query - key < window;
 }
 
-/* A block of keys' position among the queries of a group's heads. */
+/* Where the loop of a block of keys is among the queries of its group's heads. */
 struct kern_walk {
     int32_t head, head_end;
     int32_t query, first, last; /* of a head: queries first .. last - 1 */

@@ -1,6 +1,6 @@
 /* attention_grad_sm90.cu: the gradient of attention with Hopper's warpgroup products and bulk
  * copies: two kernels, as in attention_grad.cu.
- * A consumer has 64 keys (or queries) and computes probabilities while the other's products run.
+ * A consumer has 64 keys (or queries); its probabilities overlap with the other's products.
  * Used only if attention_check.c finds agreement on this card. */
 #include "kernels/cuda/attention_grad.cuh"
 #include "kernels/cuda/attention_sm90.cuh"
@@ -71,8 +71,8 @@ template <int D> struct keys_rings {
     }
 };
 
-/* Calls f(tile, row, kv_head) for the block's tiles. The first tiles are seen by the most queries
- * and go first. */
+/* Calls f(tile, row, kv_head) for the block's tiles. Earlier tiles may be seen by more queries and
+ * go first. */
 template <typename F> __device__ __forceinline__ void keys_each(const kern_grad_job &j, F f)
 {
     const uint32_t rows = static_cast<uint32_t>(j.g.forward.rows);
@@ -349,7 +349,7 @@ template <int D> struct queries_rings {
     }
 };
 
-/* Calls f(tile, row, head) for the block's tiles. The last tiles see the most keys and go first. */
+/* Calls f(tile, row, head) for the block's tiles. Later tiles may see more keys and go first. */
 template <typename F> __device__ __forceinline__ void queries_each(const kern_grad_job &j, F f)
 {
     const kern_attention_arguments &a = j.g.forward;

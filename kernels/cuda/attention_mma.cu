@@ -78,8 +78,8 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     __syncthreads();
 }
 
-/* Blocks in x are the heads of a slot, slot after slot; in y, rows. The last tiles see the most
- * keys and go first. */
+/* Blocks in x are the heads of a slot, slot after slot; in y, rows. Later tiles may see more keys
+ * and go first. */
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS, 1)
     attend(struct kern_attention_arguments a, struct kern_tiles tiles)

@@ -30,7 +30,7 @@ struct place {
     int64_t row, position, token, head;
 };
 
-/* The last tokens see the most keys and go first. */
+/* Later tokens may see more keys and go first. */
 __device__ place place_of(const kern_attention_arguments &a, int64_t heads)
 {
     const int64_t tokens = a.rows * a.length;
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(THREADS)
                     p.token * g.dq_stride + p.head * d, d);
 }
 
-/* Returns the end of the document or window. */
+/* Returns the end of the queries that may see the key: of its document or window. */
 __device__ int64_t queries_end(const kern_attention_arguments &a, const place &p)
 {
     int64_t low = p.position + 1;

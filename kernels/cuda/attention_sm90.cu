@@ -60,7 +60,7 @@ __device__ key_range keys_of(const kern_attention_arguments &a, const kern_tile 
     return {first, (tile.end - first + KEYS - 1) / KEYS};
 }
 
-/* Calls f(tile, row, head) for the block's tiles. The last tiles see the most keys and go first. */
+/* Calls f(tile, row, head) for the block's tiles. Later tiles may see more keys and go first. */
 template <typename F>
 __device__ __forceinline__ void tiles_each(const kern_attention_arguments &a,
                                            const kern_tiles &tiles, F f)

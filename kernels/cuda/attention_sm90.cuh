@@ -70,9 +70,9 @@ __device__ inline void kern_wg_tile_copy(uint32_t address, const kern_tensor_map
     }
 }
 
-/* A ring of STAGES buffers with two barriers each: a phase of `full` ends when the producer's
- * copies are complete, a phase of `empty` when the consumers have read them. A thread advances its
- * own kern_ring with next(). */
+/* A ring of STAGES buffers with two barriers each: a phase of `full` ends when the producer has
+ * filled the buffer, a phase of `empty` when the consumers have read it. A thread advances its own
+ * kern_ring with next(). */
 template <int STAGES> struct kern_ring {
     static constexpr int bytes = 2 * STAGES * KERN_BARRIER_BYTES;
     uint32_t barriers;

@@ -1,5 +1,5 @@
-/* columns.cuh: sums over rows in an order that depends only on the shape: kernels write partial
- * sums, and kern_cuda_columns_finish() adds these up as a gradient. */
+/* columns.cuh: sums over rows in an order that the arguments decide: kernels write partial sums,
+ * and kern_cuda_columns_finish() adds these up as a gradient. */
 #ifndef KERNELS_CUDA_COLUMNS_CUH
 #define KERNELS_CUDA_COLUMNS_CUH
 

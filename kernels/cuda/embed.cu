@@ -1,5 +1,5 @@
-/* embed.cu: rows of a table by id, and their gradient: sorted by id, stably, a row's tokens are
- * summed by one thread. */
+/* embed.cu: rows of a table by id, and their gradient: tokens are sorted by id, stably, and one
+ * thread sums a group of columns over all tokens of a row. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"

@@ -1,7 +1,7 @@
-/* loss.c: linear + cross-entropy in one of two ways, which the arguments alone decide. The kernels
- * are in loss_rows.cu.
- * Whole, if the scratch suffices, without pairs and tile: by runs of tokens; logits are computed
- * once, and their gradients kept.
+/* loss.c: linear + loss in one of two ways, which the arguments alone decide. The kernels are in
+ * loss_rows.cu.
+ * Whole, if neither pairs nor a tile are given and this takes no more scratch than `logits_bytes`
+ * or than tiles: by runs of tokens; logits are computed once, and their gradients kept.
  * By tile of the vocabulary: statistics, then gradients, which compute logits again. Pairs need the
  * statistics of whole answers first. */
 #include "kernels/cuda/cuda.h"

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The sum of -log p(label), and the tokens with a label. */
+/* The sum of -log p(label), and the number of tokens with a label. */
 struct label_sums {
     double sum;
     int64_t count;

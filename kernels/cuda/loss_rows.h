@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* Logits of `tokens` tokens for words begin .. begin + n - 1, and arrays of all tiles. */
+/* Logits of `tokens` tokens for words begin .. begin + n - 1, and statistics over all tiles. */
 struct kern_loss_rows {
     int64_t tokens, n, begin;
     float *logits; /* [tokens][n] */

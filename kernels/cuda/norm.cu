@@ -41,7 +41,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         return (static_cast<int64_t>(g) * TEAM + threadIdx.x % TEAM) * KERN_GROUP;
     }
 
-    /* Returns whether group g is not kept; the same in the team's threads. */
+    /* Returns whether the row has groups g, for g >= KEPT; the same in all threads of the team. */
     __device__ bool has_rest(int g) const
     {
         return (KEPT == KEPT_MAX || !kern_is_bf16<T>)&&static_cast<int64_t>(g) * TEAM * KERN_GROUP <
@@ -92,7 +92,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         }
     }
 
-    /* A group that is not kept; `first`: adds a.add, if any, and stores the sum. */
+    /* Reads a group that is not kept; `first`: adds a.add, if any, and stores the sum. */
     __device__ void read(kern_words<T> &to, int g, bool first)
     {
         load(to, a.add != nullptr && !first ? a.sum : a.x, g);

@@ -1,7 +1,7 @@
 /* norm_grad.cu: the gradient of the norms.
- * A team (lanes of a warp for short rows, else a block) takes every n-th row, and sums the
- * gradients of weight and bias; a block adds up its teams, columns.cuh the blocks. ANY marks
- * kernels without a special width or alignment. */
+ * A team (lanes of a warp for short rows, else a block) takes every n-th row or, if rows do not fit
+ * in registers, consecutive rows, and sums the gradients of weight and bias; a block adds up its
+ * teams, columns.cuh the blocks. ANY marks kernels for any kind, width and alignment. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(THREADS, (is_ahead<ANY, KEPT> ? 2 : 1))
     }
 }
 
-/* For rows that do not fit in registers: two passes over memory, running sums in `out`. */
+/* For rows that norm_grad_rows() does not keep: two passes over memory, running sums in `out`. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     norm_grad_wide_rows(struct kern_norm_grad_arguments a, struct runs out)

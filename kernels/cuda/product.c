@@ -43,7 +43,8 @@ static const void *at(const void *base, enum kern_type type, int64_t index)
     return (const char *)base + (size_t)index * kern_type_bytes(type);
 }
 
-/* Returns fp32 memory for the run's results, and sets *stride; or NULL. */
+/* Returns the destination of the run's results, and sets *stride, if they can be written there
+ * directly; else NULL. */
 static float *direct(const struct kern_cuda_finish *finish, int64_t begin, int64_t *stride)
 {
     if (!finish->first || (finish->out != NULL && finish->out_type != KERN_F32)) {

@@ -1,6 +1,6 @@
 /* product_lt.h: matrix products by cuBLASLt; private to kernels/cuda.
- * The library is opened when a device's ops are attached: a program starts without it. The same
- * card, library and driver give the same bits. Only the submitting thread calls
+ * The library is opened when a device's ops are attached, so that a program starts without it. The
+ * same card, library and driver give the same bits. Only the submitting thread calls
  * kern_lt_product(). */
 #ifndef KERNELS_CUDA_PRODUCT_LT_H
 #define KERNELS_CUDA_PRODUCT_LT_H
@@ -10,7 +10,7 @@
 struct kern_lt;
 
 /* For the calling thread's current card. -ENOTSUP with a message: the library is missing or lacks a
- * function. Also -ENOMEM and -EIO. */
+ * function. */
 int kern_lt_create(struct kern_lt **out);
 void kern_lt_destroy(struct kern_lt *lt); /* Accepts NULL */
 /* Returns versions and card, such as "cuBLASLt 130002, driver 13000, NVIDIA H200"; valid until
@@ -39,8 +39,8 @@ enum kern_lt_symbol {
 };
 
 /* Fills in the library's functions; the caller casts them. Returns -ENOTSUP with a message if the
- * library is missing or lacks one. The library stays loaded, with the kernels that it has put on
- * the card. */
+ * library is missing or lacks a function. The library stays loaded, with the kernels that it has
+ * put on the card. */
 int kern_lt_load(void (*symbols[KERN_LT_SYMBOLS])(void));
 
 #endif

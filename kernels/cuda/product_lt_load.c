@@ -12,7 +12,7 @@
 static const char name[] = "libcublasLt.so.13";
 /* The loader's folders, then a toolkit's. */
 static const struct {
-    const char *variable; /* names the toolkit; NULL: none */
+    const char *variable; /* with the toolkit's path; NULL: none */
     const char *folder;
 } places[] = {
     {NULL, ""},
@@ -35,8 +35,8 @@ static const char *const names[KERN_LT_SYMBOLS] = {
     [KERN_LT_MATMUL] = "cublasLtMatmul",
 };
 
-/* Writes the library's path to `path`. RTLD_NODELETE: unloading would drop its kernels from the
- * card. */
+/* Opens the library and writes its path to `path`. RTLD_NODELETE: unloading would drop its kernels
+ * from the card. */
 static void *library_open(char *path, size_t path_bytes)
 {
     void *opened = NULL;

@@ -10,7 +10,7 @@ namespace
 constexpr int THREADS = 256;
 constexpr int TILE = 64; /* rows and columns of a block's results */
 constexpr int STEP = 16; /* elements of k per step */
-constexpr int EACH = 4;  /* of a thread, TILE / EACH apart */
+constexpr int EACH = 4;  /* rows, and columns, of a thread, TILE / EACH apart */
 constexpr int LANES = TILE / EACH;
 
 __device__ float element(enum kern_type type, const void *from, int64_t index)

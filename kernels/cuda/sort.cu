@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(SCANNERS) scan_counts(int32_t *counts, int64_t
     }
 }
 
-/* Places slices of THREADS tokens: the place of the token's digit, plus the token's rank among its
- * warp's lanes with that digit. */
+/* Goes over slices of THREADS tokens. A token's place is the warp's next place for its digit, plus
+ * its rank among the warp's lanes with that digit. */
 __global__ void __launch_bounds__(THREADS)
     place_tokens(struct tokens t, int shift, const int32_t *places, int64_t runs, int32_t *ids,
                  int32_t *order)

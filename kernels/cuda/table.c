@@ -82,7 +82,7 @@ static int choose_attention(struct kern_cuda *cuda)
     return 0;
 }
 
-/* TIDE_PRODUCTS=plain: no cuBLASLt and tensor cores, to find a fault's cause. */
+/* TIDE_PRODUCTS=plain: products without cuBLASLt and tensor cores, to find a fault's cause. */
 static int choose_products(const struct kern_options *options, bool *plain)
 {
     const char *wanted = getenv("TIDE_PRODUCTS");

@@ -18,7 +18,7 @@ enum { DIMENSIONS = 3, BOX_COLUMNS = 64, ENCODE_SINCE = 12000 };
 
 _Static_assert(sizeof(CUtensorMap) == sizeof(struct kern_tensor_map), "the driver's words");
 
-/* NULL: the driver lacks it. */
+/* Returns NULL if the driver lacks the function. */
 static encode_fn *encode_find(void)
 {
     encode_fn *encode = NULL;

@@ -1,6 +1,6 @@
 /* update.cu: the fused update.
- * A warp updates a group of 256 parameters (by global index), which share 16 Philox counters and,
- * with 8-bit moments, a scale. Partial or unaligned groups go element by element. */
+ * A warp updates groups of 256 parameters (by global index), which share 16 Philox counters and,
+ * with 8-bit moments, a scale per moment. Partial or unaligned groups go element by element. */
 #include "kernels/cuda/update.cuh"
 
 #include "kernels/cuda/cuda.h"
@@ -200,7 +200,7 @@ __device__ void master_widen(float (&p)[HALVES][QUAD], const master &from, bool 
     }
 }
 
-/* NaNs are canonical already. */
+/* With a split master, NaNs are canonical already. */
 template <bool DENSE>
 __device__ void master_store(const float (&p)[QUAD], const core_update_args &u, const quad &q)
 {

@@ -31,7 +31,7 @@ __device__ inline void kern_adam(kern_element &e, float g, const core_update_sca
     e.v = __fmaf_rn(g * g, s.one_minus_beta2, e.v * s.beta2);
     const float size = __fmaf_rn(__fsqrt_rn(e.v), s.root_scale, s.eps);
     const float direction = kern_div_or_zero(e.m, size);
-    const float decayed = e.p + __fmaf_rn(direction, s.rate, e.p * s.decay); /* p rounded once */
+    const float decayed = e.p + __fmaf_rn(direction, s.rate, e.p * s.decay); /* small terms first */
     const float plain = __fmaf_rn(direction, s.rate, e.p);
     e.p = s.decays && decoupled ? decayed : plain;
 }

@@ -27,8 +27,8 @@ VF_INLINE vf tanh_of(vf x)
     return vf_pick(small, near, far);
 }
 
-/* Returns erf within about 1e-7: from a series near 0; elsewhere +-(1 - t exp(-x^2 + p(t))) with t =
- * 2 / (2 + |x|). */
+/* Returns erf within about 1e-7: from a series near 0; elsewhere 1 - t exp(-x^2 + p(t)) with the
+ * sign of x, where t = 2 / (2 + |x|). */
 VF_INLINE vf erf_of(vf x)
 {
     const vf s = x * x;

@@ -295,7 +295,7 @@ VF_INLINE void layouts_run(const struct tile *whole, const bool pairs)
 }
 
 #if defined(__SANITIZE_THREAD__)
-/* The many reads of packed blocks are hidden from TSan: a thread reads only blocks that it wrote. */
+/* Hides the many reads of packed blocks from TSan: a thread reads only blocks that it wrote. */
 #define UNWATCHED __attribute__((no_sanitize_thread))
 void __tsan_write_range(void *address, unsigned long bytes);
 
