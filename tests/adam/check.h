@@ -22,14 +22,14 @@ extern const struct check_variant check_variants[CHECK_VARIANTS];
 /* Returns whether this machine can run the variant. */
 bool check_present(const struct check_variant *variant);
 
-/* Step between checked sizes; from CHECK_ADAM_STEP, on emulated machines. */
+/* Step between checked sizes; CHECK_ADAM_STEP sets it, for emulated machines. */
 extern uint64_t check_size_step;
 /* If set, numbers cannot overflow: the sign of the resulting NaN differs between machines. */
 extern bool check_small_only;
 
 uint32_t check_random_word(void);
-/* Returns mostly ordinary numbers over 40 binades; one in 16 is extreme, and with `with_bad`
- * perhaps an infinity or NaN. */
+/* Returns mostly ordinary numbers over 40 binades; one in 16 is special (0, very small, very large),
+ * and with `with_bad` perhaps an infinity or NaN. */
 float check_random_float(bool with_bad);
 
 /* Check that bits are equal; all NaN count as equal. check_numbers() compares CHECK_ROOM numbers or

@@ -1,5 +1,5 @@
 /* ref.h: the optimizer of docs/optimizers.md, element by element. It is the reference for the
- * variants and shares only adam_scalars() with them. */
+ * variants; of the code of cpu_adam it uses only adam_scalars(). */
 #ifndef TESTS_ADAM_REF_H
 #define TESTS_ADAM_REF_H
 
@@ -21,7 +21,7 @@ void ref_read(const struct adam_options *options, const struct adam_arrays *arra
 float ref_load(const void *x, enum core_update_type type, uint64_t i);
 void ref_store(void *x, enum core_update_type type, uint64_t i, float value);
 
-/* Returns the sum of the first `count` elements of a tile. */
+/* Returns the sum of squares of the first `count` elements of a tile. */
 double ref_tile_sum(const void *x, enum core_update_type type, uint64_t count);
 
 #endif

@@ -157,7 +157,7 @@ static void tiles_are_the_same(void)
     core_team_destroy(team);
 }
 
-/* The largest finite numbers do not overflow; an infinity makes its tile's sum infinite. */
+/* Large finite numbers do not overflow; an infinity makes its tile's sum not finite. */
 static void nonfinite_is_exact(void)
 {
     struct adam_norm work;

@@ -45,7 +45,6 @@ static void refuse_group(struct adam_group group, const char *word)
     adam_destroy(adam);
 }
 
-/* Invalid scalars are refused by name. */
 static void bad_scalars_are_refused(void)
 {
     struct adam_group group = room_group;

@@ -15,7 +15,7 @@
 static struct room ours;
 static struct room theirs;
 
-/* Takes three steps, cut at `cuts` (ends in ROOM_COUNT). */
+/* Takes three steps, cut at `cuts`, the last of which is ROOM_COUNT. */
 static void run_cut(const struct adam_options *options, struct room *room, const uint64_t *cuts)
 {
     struct adam *adam = room_adam(options);
@@ -325,7 +325,8 @@ static void zero_over_zero_is_zero(void)
     }
 }
 
-/* State is read as the reference decodes it, and writing it back restores the bits. */
+/* State is read as the reference decodes it (8-bit moments: within 2^-22), and writing it back
+ * restores weights and moments. */
 static void state_write_restores_bits(void)
 {
     static float x[ROOM_COUNT];

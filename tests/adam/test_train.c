@@ -44,7 +44,7 @@ static float normal(uint64_t seed, uint64_t stream, uint64_t i)
     return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * (double)core_rng_unit(w.word[1])));
 }
 
-/* Makes a teacher's answers with noise, so that a small network cannot match them. */
+/* Makes inputs, and a teacher's answers with noise. */
 static void make_task(struct task *task, const struct shape *shape, uint64_t seed)
 {
     const int classes = shape->classes;
@@ -272,7 +272,7 @@ static void compare_by_heart(bool classifies)
     }
 }
 
-/* On rows that the weights can memorise, narrow moments are as good as fp32 on average. */
+/* On rows that the weights can memorise, narrow moments are about as good as fp32. */
 static void regression_by_heart(void)
 {
     compare_by_heart(false);

@@ -26,7 +26,7 @@ struct entry {
 
 struct held {
     struct aio_event event;
-    uint64_t due; /* the number of reaps by then */
+    uint64_t due; /* value of fault.reaps from which it may be delivered */
 };
 
 struct fault {
@@ -38,7 +38,7 @@ struct fault {
     struct held *held;     /* owned, [held_size] */
     uint32_t held_size, held_count;
     uint32_t stalled_count;
-    uint64_t ops, submits, reaps; /* from 1 */
+    uint64_t ops, submits, reaps; /* so far */
     char words[128];
 };
 
@@ -243,7 +243,8 @@ static void drop_copy(struct entry *entry)
     entry->copy = NULL;
 }
 
-/* Returns a part of the bytes, at least one unit: a byte of mem, a sector of a drive. */
+/* Returns a part of the bytes in whole units (a byte of mem, a sector of a drive), or all bytes if
+ * they are fewer than two units. */
 static uint32_t part_of(const struct fault *fault, const struct entry *entry)
 {
     uint32_t grain = fault->backend == &aio_mem ? 1 : SECTOR_BYTES;

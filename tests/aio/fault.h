@@ -1,6 +1,6 @@
-/* fault.h: a back end that injects faults into another one. Faults depend only on the rules, the
- * seed and the number of earlier operations. The drive's thread applies the rules, which may change
- * while nothing is in flight. */
+/* fault.h: a back end that injects faults into another one. Which operations have faults depends
+ * only on the rules, the seed and the number of earlier operations. The drive's thread applies the
+ * rules, which may change while nothing is in flight. */
 #ifndef TESTS_AIO_FAULT_H
 #define TESTS_AIO_FAULT_H
 
@@ -15,7 +15,7 @@ enum aio_fault_kind {
     AIO_FAULT_ERROR,       /* does nothing and returns -argument (0: EIO) */
     AIO_FAULT_END,         /* does nothing and returns 0, as past the end of a file */
     AIO_FAULT_LATE,        /* completes `argument` reaps later (0: from the seed) */
-    AIO_FAULT_REORDER,     /* completes after later operations */
+    AIO_FAULT_REORDER,     /* may complete after later operations */
     AIO_FAULT_DUPLICATE,   /* completes twice */
     AIO_FAULT_UNKNOWN,     /* adds completions of operations that were not submitted */
     AIO_FAULT_LOST,        /* does nothing and reports success */

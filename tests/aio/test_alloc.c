@@ -49,7 +49,7 @@ static int life(void)
     return rc != 0 ? rc : closed != 0 ? closed : ended;
 }
 
-/* Rounds add no request to the system. */
+/* Reads and writes add no allocation. */
 static void nothing_after_create(void)
 {
     char path[512];

@@ -134,7 +134,7 @@ static void eio_on_every_request(void)
     }
 }
 
-/* ENOSPC ends the request without retries; the message says that the file is full. */
+/* ENOSPC fails the request; the message says that the file is full. */
 static void enospc_on_every_write(void)
 {
     for (uint64_t n = 1; n <= 16; n++) {
@@ -315,7 +315,7 @@ static void close_in_flight(void)
             unsigned char *memory = rig_memory(4 * bytes);
             rig_fill(memory, 4 * bytes, round);
             struct core_fence fence;
-            for (int i = 0; i < 4; i++) { /* the drive owns `own` until the queue is closed */
+            for (int i = 0; i < 4; i++) { /* `own` is the drive's until the queue is closed */
                 unsigned char *own = memory + (uint64_t)i * bytes;
                 check_int(i % 2 == 0 ? aio_queue_read(rig.queue, rig.file, 0, own, bytes, &fence)
                                      : aio_queue_write(rig.queue, rig.file, 0, own, bytes, &fence),

@@ -82,8 +82,8 @@ static void a_backlog_is_not_late(void)
     rig_free(memory);
 }
 
-/* A call that blocks the drive's thread beyond the limit is a stall, which the waiting thread
- * detects. */
+/* A call that blocks the drive's thread beyond the limit is a stall. Until the call returns, only a
+ * wait with a limit ends. */
 static void a_call_that_blocks_is_late(void)
 {
     static struct rig rig; /* deliberately leaked, but reachable */
@@ -199,7 +199,7 @@ static unsigned char *held_message;
 static _Atomic bool message_read;
 static _Atomic bool message_released;
 
-/* A reader waits on the message's page until the test makes the page readable. */
+/* A thread that reads the message waits here until the test lets it go on. */
 static void hold_reader(int number, siginfo_t *info, void *context)
 {
     (void)context;

@@ -22,7 +22,7 @@ static const int64_t patience_ns = 20000000000;
 enum { MIB = 1 << 20 };
 
 /* A simulated clock, so that rates do not depend on the machine. A drive's wait for a completion
- * returns at once and moves the clock. With `together`, that number of drives must wait. */
+ * returns at once and moves the clock, once `together` drives have waited. */
 static struct {
     pthread_mutex_t mutex;
     int64_t now_ns; /* 0: the system's clock */

@@ -109,7 +109,7 @@ static void bad_write(struct guarded *g, enum aio_fault_kind kind, uint64_t i, u
     check_int(guarded_read(g, extent), ==, 0);
 }
 
-/* A fault of a read is repaired by reading again, and counted. */
+/* A fault of a read is repaired by reading again. */
 static void bad_read(struct guarded *g, enum aio_fault_kind kind, uint64_t i, uint32_t random)
 {
     unsigned extent = (unsigned)(i % EXTENTS);

@@ -39,7 +39,7 @@ static struct {
 enum { TAIL_BYTES = 64, ENUM_LIMIT = 4096 };
 enum { PLACES_MAX = 64 }; /* attempts to place an array */
 
-/* A sanitizer detects accesses to the tail if device memory is host memory. */
+/* If rig_machine_is_visible(), a sanitizer detects accesses to the tail. */
 static void tail_watch(const struct array *array, bool on)
 {
     if (!rig_machine_is_visible()) {
@@ -377,7 +377,7 @@ enum { TOLD_MAX = 3 };
 static int64_t differences(const char *what, const struct array *array, const void *got,
                            struct rig_bound bound)
 {
-    /* Inputs are about 1, so even a sum near 0 has rounding errors of that size. */
+    /* Inputs are about 1, so even a sum near 0 has the rounding errors of its terms. */
     double most = 0.05;
     int64_t wrong = 0;
     for (int64_t i = 0; i < array->count; i++) {

@@ -14,19 +14,19 @@
 
 enum { RIG_ARRAYS_MAX = 48 };
 
-/* Opens the device; one rig at a time. */
+/* Opens the device, and closes the one before. Skips the case if the machine lacks the device. */
 void rig_open(const struct kern_options *options, unsigned threads);
 void rig_close(void);
 /* Calls `test` for each way to compute: instruction sets and oneDNN on the CPU, our products and
  * the library's on a GPU. */
 void rig_each(void (*test)(void));
-/* Calls `test` for each way to compute ops without products; a GPU has only one. */
+/* Like rig_each(), for ops without products: once on a GPU. */
 void rig_each_kernel(void (*test)(void));
 
-/* Returns whether the device is a GPU, which rounds products and sums at other points. */
+/* Returns whether the device is a GPU, perhaps an emulated one. */
 bool rig_is_card(void);
 
-/* Returns whether attention rounds its probabilities to this type before a product. */
+/* Returns whether attention may round its probabilities to this type before a product. */
 bool rig_rounds_tiles(enum kern_type type);
 
 /* Drops all arrays and sets the seed of random numbers. */
@@ -41,11 +41,11 @@ void *rig_ints(const int32_t *values, int64_t count);
 void *rig_bytes(size_t bytes); /* zeros */
 
 /* Runs the op on the device side of the arrays. Returns the error of the launch or of the queue.
- * Fails the case if the op wrote past an array. */
+ * Fails the case if it finds that the op wrote past an array. */
 int rig_run(enum kern_op op, const void *arguments);
 /* Runs the reference on the arrays' host side. */
 void rig_reference(enum kern_op op, const void *arguments);
-/* Fetches the device side of an array; valid until the next case. */
+/* Fetches the device side of an array; valid until the next fetch of it or the next case. */
 const void *rig_fetch(const void *array);
 
 /* Tolerance: |got - want| <= roundings u |want| + noise 2^-24 max |want|, u being half a unit in

@@ -138,7 +138,7 @@ static void tile_sizes(void)
     static const struct shape of_cpu[] = {{1, 130, 1, 1, 64, 0}, {2, 100, 2, 1, 72, 33}};
     const struct shape *shapes = TEST_SLOW && !rig_is_card() ? of_cpu : fixed;
     const size_t count = TEST_SLOW ? few(2) : sizeof fixed / sizeof fixed[0];
-    const size_t types = TEST_SLOW && rig_is_card() ? 1 : 2; /* of one template */
+    const size_t types = TEST_SLOW && rig_is_card() ? 1 : 2; /* both are one template's */
     for (size_t i = 0; i < types * count; i++) {
         rig_case(i + 40);
         const enum kern_type type = i % 2 == 0 ? KERN_BF16 : KERN_FP16;
@@ -151,7 +151,7 @@ static void tiles_are_right(void)
     rig_each_kernel(tile_sizes);
 }
 
-/* Blocks of a GPU take a second tile; the emulated GPU has two multiprocessors. */
+/* On a GPU, there are more tiles than multiprocessors; the emulated GPU has two. */
 static void many_tiles(void)
 {
     const int64_t heads = rig_is_card() && !rig_machine_is_visible() ? 140 : 2;
@@ -195,7 +195,7 @@ static void answers_are_apart(void)
     rig_each(answers_case);
 }
 
-/* Returns the rows of tokens [first, first + count) in a fetched array. */
+/* Fetches an array and returns the row of token `first`. */
 static const char *tokens_of(const void *array, enum kern_type type, int64_t width, int64_t first)
 {
     return (const char *)rig_fetch(array) + (size_t)(first * width) * kern_type_bytes(type);
@@ -260,7 +260,7 @@ struct single_case {
     const int32_t *gap;
 };
 
-/* Returns how many numbers are not 0 with either sign. */
+/* Returns how many numbers are neither 0 nor -0. */
 static int64_t count_values(const void *array, enum kern_type type, int64_t count)
 {
     const void *values = rig_fetch(array);

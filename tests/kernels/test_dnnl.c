@@ -141,7 +141,7 @@ static int with_limit(void *argument)
     return 0;
 }
 
-/* TIDE_ISA limits oneDNN, which is refused if it already uses more instructions. */
+/* With TIDE_ISA, oneDNN starts; it is refused if it already uses more instructions. */
 static void limits(void)
 {
     static const char *const names[] = {"scalar", "avx2", "avx512", "avx512_vnni"};

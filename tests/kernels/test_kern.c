@@ -19,7 +19,6 @@ static void ops_are_named(void)
     check_string(kern_op_name(KERN_LINEAR), "linear");
 }
 
-/* Files depend on the sizes, and log lines on the name. */
 static void types_have_sizes(void)
 {
     check_int(kern_type_bytes(KERN_F32), ==, 4);

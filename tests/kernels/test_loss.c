@@ -73,7 +73,7 @@ static void loss_sizes(void)
     for (uint64_t seed = 0; seed < (TEST_SLOW ? 6 : 24); seed++) {
         rig_case(seed);
         const enum kern_type type = (enum kern_type)(seed % 3);
-        const int64_t vocab = seed < 3 ? 1100 : rig_int(1, 300); /* 1100: three tiles */
+        const int64_t vocab = seed < 3 ? 1100 : rig_int(1, 300);
         struct kern_loss_arguments a = arguments_of(type, seed < 3 ? 40 : rig_int(1, 60), vocab,
                                                     rig_int(1, 50));
         rig_check(KERN_LOSS, &a, bound_of(type), a.dx, a.dw.out, NULL);
@@ -146,7 +146,7 @@ static void smaller_tiles_take_less_scratch(void)
     }
 }
 
-/* Launches for parts of the table give the bits of one launch, with less scratch. */
+/* Launches for parts of w give the bits of one launch, with less scratch. */
 static void parts_case(void)
 {
     for (uint64_t seed = 0; seed < 6; seed++) {

@@ -220,7 +220,7 @@ static void bad_ids_are_refused(void)
     }
 }
 
-/* Sizes of zero do nothing, and a product with k = 0 is zero. */
+/* A product with k = 0 is zero, and one with m = 0 does nothing. */
 static void empty_sizes(void)
 {
     rig_open(NULL, 2);

@@ -196,7 +196,7 @@ static void rope_sizes(void)
     }
 }
 
-/* Pairs rotate by the angle of their position; elements from `rotary` on stay unchanged. */
+/* Pairs change by the tables' row of their position; elements from `rotary` on stay unchanged. */
 static void ropes_are_right(void)
 {
     rig_each_kernel(rope_sizes);
