@@ -25,7 +25,7 @@ void kern_ref_run(enum kern_op op, const void *arguments)
     case KERN_COLUMNS: kern_ref_columns(arguments); return;
     case KERN_LOSS: kern_ref_loss(arguments); return;
     case KERN_EXPAND: kern_ref_expand(arguments); return;
-    case KERN_UPDATE: /* tests/cuda compares these three with cpu_adam and core/coll */
+    case KERN_UPDATE: /* tests/cuda/test_update.c tests these three */
     case KERN_SQUARES:
     case KERN_SUM:
     case KERN_OP_COUNT: break;

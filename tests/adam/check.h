@@ -28,8 +28,8 @@ extern uint64_t check_size_step;
 extern bool check_small_only;
 
 uint32_t check_random_word(void);
-/* Returns mostly ordinary numbers over 40 binades; one in 16 is special (0, very small, very large),
- * and with `with_bad` perhaps an infinity or NaN. */
+/* Returns mostly ordinary numbers over 40 binades; one in 16 is special: 0, very small, very large
+ * or, with `with_bad`, perhaps an infinity or NaN. */
 float check_random_float(bool with_bad);
 
 /* Check that bits are equal; all NaN count as equal. check_numbers() compares CHECK_ROOM numbers or

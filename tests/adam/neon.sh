@@ -1,6 +1,6 @@
 #!/bin/sh
-# neon.sh NATIVE ROOT [CC]: builds check_adam for AArch64, runs it under qemu and compares its digest
-# with that of NATIVE.
+# neon.sh NATIVE ROOT [CC]: builds check_adam for AArch64, runs it under qemu and compares its
+# digest with that of NATIVE.
 native=$(realpath "$1") root=$2
 cc=${3:-aarch64-linux-gnu-gcc}
 echo "1..2"

@@ -255,8 +255,8 @@ static int run_locked(void *argument)
     return 0;
 }
 
-/* If too little memory may be locked, requests work unregistered, and one warning names a
- * sufficient limit. */
+/* If too little memory may be locked, registering is no error, and a warning names a sufficient
+ * limit. */
 static void memlock_is_named(void)
 {
     char reason[AIO_REASON_BYTES];
@@ -338,8 +338,8 @@ static void read_only(void)
     check_contains(said[1], "store is on a read-only file system");
 }
 
-/* A store that is too large is refused and leaves nothing; a file on a full drive gives the error
- * "full". */
+/* A store that is too large is refused and leaves nothing; writes to a full drive fail with
+ * -ENOSPC. */
 static void a_really_full_drive(void)
 {
     const char *mount = test_mount_image("mount", "ext4", 64);

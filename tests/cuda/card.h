@@ -1,7 +1,7 @@
 /* card.h: an emulated card, which runs a kernel's threads one after another on one processor. The
- * card proves what a kernel computes, in any order of threads, but not speed, memory and
- * schedulers. emulated.cuh defines CUDA on top of card.h. A process runs one block of one kernel at
- * a time, under a lock. */
+ * card shows what a kernel computes in several orders of its threads, and nothing about speed,
+ * memory and schedulers. emulated.cuh defines CUDA on top of card.h. A process runs one block of
+ * one kernel at a time, under a lock. */
 #ifndef TESTS_CUDA_CARD_H
 #define TESTS_CUDA_CARD_H
 
@@ -34,8 +34,9 @@ int card_barrier(int value);
  * of all lanes in order, valid until this lane's next call. */
 const void *card_exchange(const void *mine, size_t bytes);
 
-/* Copy 16 bytes into shared memory (zeros if `from` is NULL), at the latest when a thread waits. A
- * thread's copies form batches; a wait returns when at most `left` batches are in flight. */
+/* Copy 16 bytes into shared memory (zeros if `from` is NULL), at the latest when the thread waits
+ * for them. A thread's copies form batches; a wait returns when at most `left` batches are in
+ * flight. */
 void card_copy16(void *shared, const void *from);
 void card_copy_batch(void);
 void card_copy_wait(unsigned left);
@@ -67,7 +68,8 @@ void card_tensor_copy(uint32_t shared, const struct card_tensor *tensor, uint64_
 extern bool card_maps_are_refused;
 extern bool card_maps_are_missing;
 
-/* Number of warpgroup products begun, and whether they read tiles as no card does. */
+/* Number of warpgroup products begun, counted in each thread; whether they ignore the swizzle of
+ * tiles. */
 extern unsigned card_group_products;
 extern bool card_group_products_are_wrong;
 

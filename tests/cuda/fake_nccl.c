@@ -1,11 +1,11 @@
 /* fake_nccl.c: an imitation of NCCL for emulated cards (tests/dev/fake_cuda.h), which ranks find as
- * libnccl.so.2. Sums are rounded at each rank of a ring, so they differ from those in the order of
- * ranks. Calls return ncclInProgress first and do not block; a rank's stream waits in a group until
- * the other ranks begin the group.
+ * libnccl.so.2. Sums are rounded at each rank of a ring, so they may differ from sums in the order
+ * of ranks. Calls that start work return ncclInProgress and do not block; a rank's stream waits in
+ * a group until the other ranks begin the group.
  *
  * FAKE_NCCL=KIND:RANK:NUMBER makes the NUMBER-th group of that rank (counted from 1) go wrong:
  * "remote" reports that another process is gone, "hang" never ends, "start" is refused by the
- * stream. An "absent" rank never joins. */
+ * stream. An "absent" rank (NUMBER 0) never joins. */
 #include <errno.h>
 #include <fcntl.h>
 #include <nccl.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
 # objects.sh NVCC ROOT: compiles the hot kernels for sm_90 and checks PTX and, with cuobjdump,
-# machine code: no kernel spills registers, and wide accesses and tensor-core instructions are used.
+# machine code: they do not spill registers, and use wide accesses and tensor-core instructions.
 nvcc=$1 root=$2
 folder=$(mktemp -d "${TMPDIR:-/tmp}/tide-test-XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT

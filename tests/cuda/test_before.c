@@ -1,4 +1,5 @@
-/* Proves, on the emulated card, what a run does before its steps. */
+/* Tests pinned memory, measured rates, events, and the size of a loss's logits, on the emulated
+ * card. */
 #include <stdio.h>
 
 #include "kernels/table.h"
@@ -87,7 +88,7 @@ static void a_card_is_measured(void)
     measure_card(true);
 }
 
-/* Returns the events of a run with everything on the card. */
+/* Returns the number of events that a run records. */
 static unsigned events_of(struct case_model *made, const struct run_options *options,
                           unsigned steps)
 {

@@ -179,8 +179,8 @@ static void uneven_borders(void)
     }
 }
 
-/* Sums that NCCL computes within groups are near the exact sums, in an order that is not that of
- * ranks. */
+/* Sums that NCCL computes within groups are near the exact sums; with more than two ranks their
+ * bits differ. */
 static void fast_sums(void)
 {
     static const uint64_t borders[] = {0, 0, 700, 701, 3000};
@@ -362,7 +362,7 @@ static int rank_main(void)
 
 static char self[4096];
 
-/* Returns mpirun's status; *text is the output of the ranks. */
+/* Returns mpirun's status; `text` gets the output of the ranks. */
 static int run_processes(unsigned world, const char *program, char *text, size_t bytes)
 {
     char command[10000];

@@ -1,5 +1,5 @@
-/* Proves that training steps on a card have the same bits for every placement, and the CPU's losses
- * up to rounding. */
+/* Tests that training steps on a card have the same bits for different placements, and the CPU's
+ * losses up to rounding. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,7 +118,7 @@ static void hold(const char *name, const struct run_options *base, const char *w
     case_model_free(&made);
 }
 
-/* With parts of blocks frozen, gradients that no kernel writes are zero. */
+/* With parts of blocks frozen, results agree, although no kernel writes some gradients. */
 static void frozen(void)
 {
     static const char *const patterns[] = {"*.mlp.*", "*norm*"};
@@ -164,8 +164,8 @@ static void sections(void)
     }
 }
 
-/* TIDE_DEVICE_MEMORY=separate keeps the bits, and an emulated card then detects accesses beyond a
- * buffer's end. */
+/* TIDE_DEVICE_MEMORY=separate keeps the bits; with it, a sanitizer detects accesses beyond a
+ * buffer's end on an emulated card. */
 static void separate_memory(void)
 {
     const struct run_options base = case_options();

@@ -1,4 +1,4 @@
-/* Proves that destroying an engine does not unload cuBLASLt. */
+/* Tests that kern_lt_destroy() does not unload cuBLASLt. */
 #include <stdio.h>
 
 #include "kernels/cuda/product_lt.h"

@@ -103,9 +103,8 @@ static void count_code(struct code *code)
 
 static void the_spare_is_enough(void)
 {
-    /* The largest known GPU has 160 multiprocessors of 2,048 threads. No kernel's stack exceeds the
-     * default of 1 KiB (objects.sh). A run loads some dozens of kernels of cuBLASLt of about 100
-     * KiB. */
+    /* Assumes at most 160 multiprocessors of 2,048 threads, stacks of the default size of 1 KiB,
+     * and some dozens of kernels of cuBLASLt of about 100 KiB each. */
     enum { UNITS_MAX = 160, THREADS = 2048, STACK_BYTES = 1024, CU_FILES = 19 };
     static const uint64_t stacks = (uint64_t)UNITS_MAX * THREADS * STACK_BYTES;
     static const uint64_t library = UINT64_C(256) << 20;

@@ -1,5 +1,5 @@
-/* Proves that updates and tile sums on a card have the bits of cpu_adam, and sums over ranks those
- * of core/coll. */
+/* Tests that updates and tile sums on a card have the bits of cpu_adam, and sums over ranks the
+ * bits of fp32 sums in the order of ranks. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
