@@ -1,4 +1,5 @@
-/* fuzz_model_config.c: config.json: an accepted file is a model whose blocks can be laid out. */
+/* fuzz_model_config.c: config.json: an accepted one has possible values, and the blocks of its
+ * model hold all parameters. */
 #include <assert.h>
 
 #include "core/json/json.h"

@@ -1,5 +1,6 @@
 /* fuzz_safetensors.c: headers of safetensors files: tensors of an accepted one cover the data in
- * order, without gap or overlap. The first four bytes give the number of data bytes. */
+ * order, without gap or overlap. The first four bytes of the input give the number of data
+ * bytes. */
 #include <assert.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* fuzz_scan.c: the token scanner: tokens move forward inside the buffer, and leniently accepted
- * text is strict afterwards. */
+/* fuzz_scan.c: the token scanner: tokens move forward inside the buffer, and a text that the
+ * lenient scanner has accepted is strict afterwards. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

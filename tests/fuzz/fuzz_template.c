@@ -1,4 +1,4 @@
-/* fuzz_template.c: chat templates: a source is refused, or renders UTF-8 within its limits. */
+/* fuzz_template.c: chat templates: renderings are valid UTF-8, and errors name the source. */
 #include <assert.h>
 #include <string.h>
 

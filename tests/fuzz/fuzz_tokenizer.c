@@ -1,5 +1,4 @@
-/* fuzz_tokenizer.c: tokenizer.json: a text is refused, or gives a tokenizer with valid ids, spans
- * and decoded text. */
+/* fuzz_tokenizer.c: tokenizer.json: ids, spans and decoded texts of an accepted one are valid. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>

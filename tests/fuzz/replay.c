@@ -1,4 +1,5 @@
-/* replay.c: runs a target on the seeds, on their prefixes, and with single bytes changed. */
+/* replay.c: runs a target on the seeds, on some of their prefixes, and on seeds with one changed
+ * byte. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,6 @@ static void run_changed(const uint8_t *seed, size_t bytes)
     }
 }
 
-/* Seeds, their prefixes and changed bytes do not break the target. */
 static void seeds(void)
 {
     DIR *folder = opendir(FUZZ_SEEDS);

@@ -14,7 +14,7 @@ enum { TEST_STOP_MS = 2500 };
 int test_child(int (*run)(void *argument), void *argument);
 
 /* Ends this process like _exit(), but with exit() in a coverage build, because _exit() drops the
- * counters. */
+ * counters of a shared libtide. */
 _Noreturn void test_child_end(int code);
 
 /* A process whose child outlives it. */
@@ -29,19 +29,18 @@ void test_orphan_begin(int (*run)(void *argument), void *argument, struct test_o
 void test_orphan_kill(const struct test_orphan *orphan);
 void test_orphan_end(const struct test_orphan *orphan);
 
-/* Makes later calls of io_uring_setup in this process fail with `code`, like a container's filter;
- * if `libaio`, also io_setup. Returns 0 or -errno. */
+/* Makes later calls of io_uring_setup fail with `code`, like a container's filter; if `libaio`,
+ * also io_setup. Affects this thread, and threads and processes that it starts. */
 int test_child_refuse_uring(int code, bool libaio);
 
 /* Calls `body` in two children: for EPERM (io_uring is forbidden) and for ENOSYS (the kernel has
- * none). `code` points to this int, for test_child_refuse_uring(). A nonzero result fails the case.
- * Skips the case under TSan. */
+ * none). `code` points to this errno, an int, for test_child_refuse_uring(). A nonzero result fails
+ * the case. Skips the case under TSan. */
 void test_without_uring(int (*body)(void *code));
 /* Checks the error of a request for io_uring in such a child, or in a build without liburing. */
 void test_uring_is_refused(int code, int rc, const char *message);
 
-/* Becomes the user "nobody" without capabilities. Returns 0, or -EPERM if the process is not
- * root's. */
+/* Becomes the user "nobody" without capabilities; -EPERM: the process is not root's. */
 int test_child_drop_root(void);
 
 #endif

@@ -47,7 +47,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*
 int __wrap_pthread_join(pthread_t thread, void **result);
 
 static _Atomic bool armed;
-/* the request that fails; the next request is 1; 0: none */
+/* number of the request that fails, counted from the next one; 0: none */
 static _Atomic unsigned left;
 static _Atomic unsigned requests;
 static _Atomic(const char *) failed; /* NULL: none yet */

@@ -7,11 +7,11 @@
 
 /* Drops earlier lines, and captures later ones of this level or more severe. */
 void test_listen(enum core_log_level level);
-/* Stops capturing; the captured lines stay. */
+/* Stops capturing on this thread; the captured lines stay. */
 void test_listen_end(void);
 
-/* Returns the lines, each ending with a newline. Valid until the program ends; grows while threads
- * log. */
+/* Returns the lines, each ending with a newline: a static text of at most 64 KiB, which grows while
+ * threads log; later lines are dropped. test_listen() empties it. */
 const char *test_heard(void);
 /* Returns the number of lines that contain `part`; "" counts all lines. */
 unsigned test_heard_lines(const char *part);

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Free space of a tmpfs that is used. */
+/* A tmpfs with less free space is not used. */
 enum { MEMORY_ROOM_BYTES = 256 << 20 };
 
 enum { LONG_CASE_SECONDS = 5 }; /* longer cases print their time */
@@ -27,7 +27,7 @@ enum verdict { PASSED, FAILED, SKIPPED };
 static jmp_buf leave_case;
 static char skip_reason[256];
 static char directory[256];
-static const char *in_memory; /* folder of a tmpfs; NULL: not requested */
+static const char *in_memory; /* folder of a tmpfs; NULL: TMPDIR is used */
 static pid_t directory_owner;
 static pid_t runner; /* the process that runs the cases */
 

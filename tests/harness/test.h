@@ -55,8 +55,8 @@ void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #endif
 #define TEST_COUNT(plain, slow) (TEST_SLOW ? (slow) : (plain))
 
-/* TEST_RACES is 1 under ThreadSanitizer. Loops over similar combinations then take only every
- * TEST_STRIDE(n)-th one, and cases without threads are skipped. */
+/* TEST_RACES is 1 under ThreadSanitizer of gcc. Loops over similar combinations then take steps of
+ * TEST_STRIDE(n), and cases without threads may be skipped. */
 #if defined(__SANITIZE_THREAD__)
 #define TEST_RACES 1
 #else
@@ -80,7 +80,8 @@ const char *test_path(const char *name);
 const char *test_file(const char *name, const void *text, size_t bytes);
 /* Returns the number of entries of a folder, including hidden ones. */
 size_t test_entries(const char *path);
-/* Returns a random number below `below`, at most 2^31, and advances *state, initially a seed. */
+/* Returns a random number less than `below`, which is at most 2^31, and advances *state, which
+ * begins as a seed. */
 uint64_t test_random(uint64_t *state, uint64_t below);
 /* Limits the size of files that this process writes; UINT64_MAX: no limit. From the first call on,
  * writes beyond a limit fail with EFBIG and do not end the process. */

@@ -54,8 +54,6 @@ static int code_of(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Reads the output until the processes have ended. Kills processes some seconds after a failure, or
- * at the limit. Returns the first failed status, or 0. */
 static int wait_all(pid_t *pids, unsigned world, int from, char *text, size_t bytes)
 {
     size_t length = 0;

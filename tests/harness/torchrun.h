@@ -8,9 +8,9 @@
 unsigned test_port_free(void);
 
 /* Runs a shell command in `world` processes, at most 8, which meet at a free port of 127.0.0.1 or
- * of `address`. Some seconds after a failure, or after two minutes, the remaining processes are
- * killed. Writes the output to `text`. Returns the exit status of the first failed process (128 +
- * the signal that ended the process), or 0. */
+ * of `address`. Kills the remaining processes some time after a failure, or if they run too long.
+ * Writes the output, as far as it fits, to `text`. Returns the exit status of the first failed
+ * process (128 + the signal that ended the process), or 0. */
 int test_torchrun(const char *command, unsigned world, const char *address, char *text,
                   size_t bytes);
 

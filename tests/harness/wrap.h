@@ -14,7 +14,8 @@
         return due() ? (failed) : __real_##name arguments;                                         \
     }
 
-/* Passes a mode even if the caller gives none; the system reads it only with O_CREAT. */
+/* Passes a mode even if the caller gives none; the system reads it only if the call may create a
+ * file. */
 #define WRAP_OPEN(name)                                                                            \
     WRAP(int, name, -1, (const char *path, int flags, mode_t mode), (path, flags, mode))
 #define WRAP_OPENAT(name)                                                                          \

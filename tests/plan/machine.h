@@ -1,6 +1,7 @@
-/* machine.h: runs tapes with numbers in place of tensors: one per cell (64 Ki elements) of weights,
- * states or gradients, and one per activation. A read needs an earlier write of the same place and
- * size. Updates are compared with a reference without buffers, chunks and order. */
+/* machine.h: runs tapes with numbers in place of tensors: one per cell (up to 64 Ki elements) of
+ * weights, states or gradients, and one per activation. A command that reads a number needs an
+ * earlier write of the same place and size. Updates are compared with those of simple loops
+ * (truth.h). */
 #ifndef TESTS_PLAN_MACHINE_H
 #define TESTS_PLAN_MACHINE_H
 
@@ -12,7 +13,7 @@ struct machine_truth;
 enum { MACHINE_STEPS_MAX = 4, MACHINE_RANKS_MAX = 4 };
 
 /* Returns the results of training with the input's shapes, formats and ranks. Bit s of `by_norm`:
- * the update of step s needs its norm, so a guess is wrong. */
+ * the update of step s needs its norm, so a guess is wrong. Borrows `input`. */
 struct machine_truth *machine_truth_create(const struct plan_input *input, uint32_t by_norm);
 void machine_truth_destroy(struct machine_truth *truth);
 
@@ -23,7 +24,7 @@ struct machine *machine_create(const struct plan_input *input, const struct plan
 void machine_destroy(struct machine *machine);
 
 /* Runs a command. `step` is the training step of its tape; for a drain, the last step; for an
- * evaluation, any later one. */
+ * evaluation, the next step. */
 void machine_do(struct machine *machine, const struct plan_command *command, enum plan_kind kind,
                 uint32_t step);
 

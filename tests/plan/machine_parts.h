@@ -31,8 +31,8 @@ struct machine {
     const struct plan_command *now;
 };
 
-/* Returns the command with its real buffers: a command ahead of its norm uses the other generation
- * until that generation is current. */
+/* Returns the command with its real buffers: a command ahead of its norm, unless it is a READ, uses
+ * the other generation until that generation is current. */
 struct plan_command machine_resolve(const struct machine *machine,
                                     const struct plan_command *command, uint32_t step);
 
@@ -56,7 +56,7 @@ uint64_t machine_take(const struct machine *machine, uint32_t buffer, uint64_t o
 struct machine_cell machine_cell_at(const struct machine *machine, uint32_t block, uint64_t cell,
                                     uint64_t base, uint64_t first, uint64_t width);
 
-/* Returns the place of a cell of a block's weights as kept. */
+/* Like machine_cell_at(), for the weights that a block keeps, which may be stored in fewer bits. */
 struct machine_cell machine_kept_cell_at(const struct machine *machine, uint32_t block,
                                          uint64_t cell, uint64_t base, uint64_t first);
 

@@ -178,7 +178,8 @@ static uint64_t staged(const struct world *world)
     return bytes;
 }
 
-/* Thrift keeps drives as busy as during their measurement. */
+/* Thrift keeps state slots for rates.window_bytes, within limits; a plan without thrift does not
+ * depend on that number. */
 static void thrift_keeps_drives_busy(void)
 {
     for (int clip = 0; clip < 2; clip++) {

@@ -35,7 +35,8 @@ static double step_seconds(const struct world *world, enum plan_timing *timing)
     return seconds;
 }
 
-/* A split moves updates into the next forward pass, which otherwise does not use the drive. */
+/* A split, which moves updates into the next forward pass, makes a step faster, but is not possible
+ * with clipping. */
 static void a_split_gains(void)
 {
     struct world world;
@@ -140,7 +141,7 @@ static void memory_keeps_activations(void)
     check_int(kept_some, >, 0);
 }
 
-/* Plans with this number of state slots (0: the planner chooses). Returns the plan's slots. */
+/* Plans with this number of state slots (0: the planner chooses). Returns how many the plan has. */
 static uint32_t plan_slots(struct world *world, uint32_t slots, double *seconds, uint64_t *bytes)
 {
     world->input.wishes.state_slots = slots;

@@ -20,7 +20,7 @@ struct running {
     struct machine *machine;
     struct order order;
     uint32_t steps[TAPES];
-    uint32_t made[BLOCKS]; /* per block: steps whose update is made */
+    uint32_t made[BLOCKS]; /* number of updates of each block */
     uint64_t seed;
     uint32_t turn;
     uint32_t reads; /* reads on tapes */
@@ -214,7 +214,8 @@ static void flows_train(void)
     }
 }
 
-/* A fetched block is not read again unless its slots were needed. */
+/* An update does not read again what was fetched for its block; an update of another block takes
+ * the slots. */
 static void fetched_chunks_are_used(void)
 {
     struct running run = {.seed = 1};

@@ -131,8 +131,8 @@ static void cut_block(struct cut *cut, struct world *world, uint32_t block, uint
     world->shapes[block].source = source;
 }
 
-/* Gives sections to some blocks, of weights, of a data block, or of the embedding, whose rows are
- * then read separately. */
+/* Gives sections to some blocks: of their own weights, or of the block that they borrow last. If
+ * that is the embedding, its rows are read separately. */
 static void cut_blocks(struct world *world, struct cut cuts[BLOCKS], uint64_t number)
 {
     for (uint32_t b = 1; b < BLOCKS; b++) {
@@ -244,7 +244,7 @@ static void stored_blocks_are_small(void)
         const bool layer = command->block > 0 && command->block + 1 < BLOCKS;
         bytes += command->op == PLAN_READ && layer ? command->bytes : 0;
     }
-    /* The last block's weights are still in the slot in the backward pass. */
+    /* The weights of the last layer are still in a slot in the backward pass. */
     check_uint(bytes, ==, (2 * LAYERS - 1) * UINT64_C(2) * (UNIT + 64));
     plan_destroy(plan);
     world.shapes[1].trained = true;
@@ -331,8 +331,8 @@ static void cards_share(void)
     check_int(shared, >=, 3);
 }
 
-/* A GPU computes sums of squares before a gradient's buffer is reused. With two ranks, or an
- * unknown rate, the processor computes them. */
+/* A GPU computes the sums of squares of gradients in its memory. With two ranks, or an unknown
+ * rate, the processor computes them. */
 static void cards_sum_what_they_made(void)
 {
     for (int way = 0; way < 3; way++) {

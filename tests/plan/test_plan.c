@@ -67,8 +67,8 @@ static void traffic_is_what_the_design_counts(void)
     plan_destroy(plan);
 }
 
-/* More HOST memory makes the predicted step faster, apart from small differences that the planner
- * ignores. */
+/* More HOST memory does not make the predicted step slower, apart from small differences that the
+ * planner ignores. */
 static void time_falls_with_memory(void)
 {
     struct world world;
@@ -104,8 +104,8 @@ static void time_falls_with_memory(void)
     check_double(last, <, first * 2 / 3);
 }
 
-/* If a store is too small, the rest of the data is in memory; data explicitly placed in the store
- * is not moved. */
+/* If a store is too small, the rest of the data is in memory, unless all data was explicitly placed
+ * in the store. */
 static void small_stores(void)
 {
     struct world world;
@@ -346,7 +346,8 @@ static void states_lie_packed(void)
     }
 }
 
-/* Shards cover a block once, in the order of ranks, and differ by at most one unit. */
+/* If a stage has shards, they cover a block once, in the order of ranks, and differ by at most one
+ * unit. */
 static void shards_cover_a_block(void)
 {
     enum { UNITS = 11, BLOCK = 2 };
@@ -584,7 +585,8 @@ static void check_saving(const struct world *world, const struct plan *plan, enu
     }
 }
 
-/* Saves write all states, wherever they are. Data of a card crosses the link only for that. */
+/* Saves write all states, wherever they are. A save of states on a card adds only their bytes and
+ * those of the weights to the traffic of the link. */
 static void saves_write_every_state(void)
 {
     static const struct {

@@ -44,7 +44,7 @@ static void the_set_keeps_what_nothing_beats(void)
     check_int(needs.count, ==, PLAN_NEEDS_MAX);
 }
 
-/* Budgets are in MiB; returns 0 or -EFBIG. */
+/* Budgets are in MiB. */
 static int plans(const struct world *world, uint64_t device, uint64_t host, uint64_t store)
 {
     struct plan_input input = world->input;
@@ -203,7 +203,7 @@ static void what_a_card_cannot_update_is_told(void)
     refused(&world, "gradients stay in DEVICE only together with the states");
 }
 
-/* A rank has a share of the process's budget, which the message names. */
+/* The message names budgets of all ranks together. */
 static void ranks_are_told_together(void)
 {
     struct world world;

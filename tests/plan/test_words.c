@@ -177,7 +177,7 @@ static void predicted_times_are_drawn(void)
     plan_destroy(plan);
 }
 
-/* The consumers' bytes are those of the tier and the runtime. */
+/* The bytes of the consumers add up to those of the tier and the runtime. */
 static void consumers_add_up(void)
 {
     struct world world;

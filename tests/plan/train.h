@@ -15,7 +15,7 @@ extern const struct train_row train_drained, train_evaluated, train_inside;
 /* Returns the i-th row that a plan with this timing can run. */
 const struct train_row *train_row_for(enum plan_timing timing, uint64_t i);
 
-/* Makes the world of this number, with its own wishes. */
+/* Makes a world whose model, wishes and memory depend on `number`. */
 void train_vary(struct world *world, uint64_t number);
 /* Freezes layers and stores them in fewer bits. With `some`, every third layer is trained and
  * borrows a stored data block. */

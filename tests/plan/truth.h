@@ -14,7 +14,7 @@ struct truth_cell {
 
 uint64_t truth_mix(uint64_t a, uint64_t b);
 uint64_t truth_cells(const struct plan_input *input, uint32_t block);
-/* Returns the number of cells of the borrowed parameter with a gradient, or 0. */
+/* Returns the number of cells of the trained parameter that `block` borrows, or 0. */
 uint64_t truth_shared_cells(const struct plan_input *input, uint32_t block);
 /* Returns the value that the embedding reads. */
 uint64_t truth_data(uint32_t step, uint32_t rank, uint32_t micro);

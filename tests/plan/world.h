@@ -12,11 +12,10 @@ struct world {
 };
 
 /* The model has an embedding of eight units, six layers of five and a head, in bf16 with the split
- * master. A tied head borrows seven units of the embedding. Budgets are ample, and a drive is the
- * slowest part. */
+ * master. A tied head borrows seven units of the embedding. Budgets are ample. */
 void world_init(struct world *world, bool tied, uint32_t micros);
 
-/* Adds a data block that a block borrows. */
+/* Adds a data block that `block` borrows. */
 void world_add_data(struct world *world, uint32_t block, uint64_t elements);
 
 void world_set_grad_bytes(struct world *world, uint8_t bytes);

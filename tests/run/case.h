@@ -61,7 +61,7 @@ struct case_outcome {
     uint64_t gather_bytes; /* as the steps report them */
     uint64_t reduce_bytes;
     uint64_t gather_between_bytes, reduce_between_bytes;
-    char message[1024]; /* error that ended the run, or ""; not compared */
+    char message[1024]; /* error of creating or running the engine, or ""; not compared */
 };
 
 /* Returns the options of a small bf16 run of AdamW with clipping and automatic placement. */
@@ -99,9 +99,9 @@ int case_try_part(const struct case_model *made, const struct run_options *optio
 /* Fails the test on an error, with a message that names `what`. */
 void case_run_part(const struct case_model *made, const struct run_options *options,
                    const struct case_part *part, struct case_outcome *out, const char *what);
-/* Sets about the smallest DEVICE budget that has a plan. Fails the test unless the block then
- * comes by sections, and whole with 128 MiB. Calls `check`, unless NULL, with the plans tried
- * that have sections of the block. */
+/* Sets the smallest DEVICE budget, within 32 KiB, for which there is a plan. Fails the test unless
+ * that plan reads the block by sections, and a plan for 128 MiB reads it whole. Calls `check`,
+ * unless NULL, for each tried plan that reads the block by sections. */
 void case_squeeze(const struct case_model *made, struct run_options *options, unsigned block,
                   void (*check)(const struct case_model *made,
                                 const struct run_prepared *prepared));

@@ -60,8 +60,8 @@ static void goes_on(void)
     }
 }
 
-/* The run keeps its bits if rotation removes the checkpoint whose files the store still uses.
- * The first step has a large norm, so that a speculative update is wrong. */
+/* The run keeps its bits if rotation removes the checkpoint whose files the store still uses. The
+ * first resumed step has a large norm, so that a speculative update is wrong. */
 static void rotated_away(void)
 {
     for (int two = TEST_COUNT(0, 1); two < 2; two++) {

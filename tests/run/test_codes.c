@@ -205,7 +205,7 @@ static void copy_file(const char *from, const char *folder, const char *name)
 struct change {
     const char *fixture;
     const char *old, *changed;
-    const char *message; /* part of the error; NULL: not compared */
+    const char *message; /* part of the error; make_changed() does not read it */
 };
 
 /* Copies a fixture and replaces `old` in its weights file by `changed`, which is as long. */

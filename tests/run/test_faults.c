@@ -21,7 +21,7 @@
 /* A rule that hits no operation is tried at other points. */
 enum { STEPS = 2, PATIENCE_SECONDS = 60, TRIES = 16 };
 
-/* limit of the drive for a stalled block */
+/* time limit of an operation in runs whose drive stalls */
 static const int64_t short_limit_ns = 150000000;
 
 /* ---- options ---- */

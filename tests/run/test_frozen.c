@@ -1,5 +1,5 @@
-/* test_frozen.c: frozen blocks and parts of blocks have no states, gradients or updates, and do
- * not change the bits of a run. */
+/* test_frozen.c: frozen blocks and parts of blocks have no states, gradients or updates; where
+ * their weights are does not change a run's bits. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -201,8 +201,8 @@ static void checkpoints_have_its_weights_alone(void)
 
 /* ---- runs ---- */
 
-/* Checks that a run which reads rows of a frozen embedding has the bits of a run in memory.
- * Under a sanitizer, every second way from `first` on runs. */
+/* Checks that a run on a frozen embedding, which most ways read by rows, has the bits of a run in
+ * memory. Under a sanitizer, every second way from `first` on runs. */
 static void run(const char *family, const char *const *patterns, size_t count, size_t first)
 {
     for (size_t w = TEST_COUNT(0, first); w < WAYS; w += TEST_COUNT(1, 2)) {

@@ -120,7 +120,7 @@ static struct census take_census(void)
                            .threads = test_entries("/proc/self/task")};
 }
 
-/* Later steps use no more memory, files, threads or store than the first ones. */
+/* Later steps need no more files, threads, store or memory (up to 1 MiB). */
 static void a_thousand_steps(void)
 {
     enum { STEPS = TEST_COUNT(1000, 120), SETTLED = 50 };

@@ -162,8 +162,8 @@ static void gradients_are_summed(void)
     all_ways(&(struct rules){CORE_UPDATE_ADAGRAD, CORE_UPDATE_F32, 0.5, 8, false, true, 5}, 2);
 }
 
-/* A step may wait for weights of the last step and, without a norm, for updates of blocks that
- * have their gradients. */
+/* Between submits, an application may wait for weights of the last step and, if updates do not wait
+ * for a norm, for blocks that have all their gradients. */
 static void waits_in_the_middle(void)
 {
     enum { ALONE = 2 }; /* has a block without others */

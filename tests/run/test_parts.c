@@ -341,8 +341,8 @@ static void rates_are_measured(void)
     case_model_free(&made);
 }
 
-/* Ranks divide drives, and also processors if there are more threads. A straggler is slower in
- * its own work. */
+/* Ranks divide drives, and also processors if these are fewer than threads. A straggler is slower
+ * in its own work. */
 static void ranks_share_this_machine(void)
 {
     struct case_model made;
