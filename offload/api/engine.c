@@ -564,6 +564,7 @@ int tide_engine_trace(struct tide_engine *engine)
     int rc = engine_enter(engine, &before);
     if (rc == 0) {
         rc = run_engine_trace(engine->engine);
+        engine->step_ns = core_clock_now_ns();
         context_leave(&before);
     }
     return rc;
