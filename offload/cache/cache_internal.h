@@ -119,6 +119,7 @@ struct cache {
     struct dev_queue *up;      /* owned, like `down` */
     struct dev_queue *down;
     uint64_t device_bytes;
+    bool registered;       /* the region with the device */
     struct block **copies; /* owned, [copies_room]: blocks with a copy on the device */
     size_t copies_count, copies_room;
 

@@ -14,7 +14,9 @@ int device_open(struct cache *cache, const char *name, uint64_t bytes)
     if (rc != 0) {
         return rc;
     }
-    if (dev_host_register(cache->device, cache->region.base, cache->region.mapped_bytes) != 0) {
+    cache->registered = dev_host_register(cache->device, cache->region.base,
+                                          cache->region.mapped_bytes) == 0;
+    if (!cache->registered) {
         core_log(CORE_LOG_WARN, "%s; copies of blocks to the device are slow", core_err_message());
     }
     const struct dev_queue_options up = {.kind = DEV_QUEUE_UP, .bell = &cache->work};
@@ -30,7 +32,7 @@ void device_close(struct cache *cache)
     for (size_t i = 0; i < cache->copies_count; i++) {
         dev_memory_free(cache->device, cache->copies[i]->copy);
     }
-    if (cache->device != NULL) {
+    if (cache->registered) {
         dev_host_unregister(cache->device, cache->region.base);
     }
     dev_close(cache->device);

@@ -75,10 +75,6 @@ struct bench_target_io {
 /* Fills memory with incompressible bytes, which repeat after 32 MiB. */
 void bench_target_fill(unsigned char *memory, uint64_t bytes);
 
-/* Writes numbers from *next on into blocks of 4096 bytes, so that a drive that stores equal blocks
- * once finds none. */
-void bench_target_stamp(unsigned char *memory, uint64_t bytes, uint64_t *next);
-
 /* Zeroes *io first. Call bench_target_io_close() even after a failure. */
 int bench_target_io_open(const struct bench_target_io_options *options, struct bench_target_io *io);
 
