@@ -54,7 +54,7 @@ struct kern_quant_spans kern_quant_spans_of(const struct kern_expand_arguments *
  * `y`. */
 void kern_quant_point(struct kern_expand_arguments *part, const void *stored);
 
-/* Returns the elements that are encoded together; encoding begins at a multiple of this number. */
+/* Returns the number of elements that share a scale (NONE: 1); encoding begins at a multiple. */
 int64_t kern_quant_grain(enum kern_quant quant, int64_t cols);
 /* Encodes `count` elements (not NONE): a multiple of the grain, or up to the end of a tensor of NF4
  * or NF4_F32. `scales` gets one fp32 per grain. Returns false if a weight is not finite or, for

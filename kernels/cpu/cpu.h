@@ -47,7 +47,7 @@ size_t kern_cpu_round(size_t bytes);
 /* `scratch` has kern_cpu_product_bytes. */
 int kern_cpu_product(const struct dev_launch *where, const struct kern_product *product,
                      void *scratch);
-/* Enough for any method and instruction set. */
+/* Returns scratch bytes that are enough for any method and instruction set. */
 size_t kern_cpu_product_bytes(enum kern_type type, int64_t m, int64_t n, int64_t k,
                               unsigned threads);
 

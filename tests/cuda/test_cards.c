@@ -1,5 +1,4 @@
-/* Proves, on emulated cards and an imitation of NCCL (fake_nccl.c), the behaviour of ranks with a
- * card each. */
+/* Tests ranks with a card each, on emulated cards and an imitation of NCCL (fake_nccl.c). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Proves, on the emulated card and cuBLASLt, which algorithm computes a product. */
+/* Tests, on the emulated card and cuBLASLt, which algorithm computes a product. */
 #include <stdlib.h>
 
 #include "core/base/log.h"

@@ -1,4 +1,4 @@
-/* Proves that a card's ops refuse bad arguments before they launch anything. */
+/* Tests that a card's ops refuse bad arguments before they launch anything. */
 #include <errno.h>
 
 #include "core/base/err.h"

@@ -1,4 +1,4 @@
-/* Proves that Hopper's kernels of attention are used only if they agree with the other kernels. */
+/* Tests that Hopper's kernels of attention are used only if they agree with the other kernels. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Proves that a card's budget leaves enough memory for kernels, their stacks and cuBLASLt. No GPU
+/* Tests that a card's budget leaves enough memory for kernels, their stacks and cuBLASLt. No GPU
  * is needed. */
 #include <elf.h>
 #include <fcntl.h>
