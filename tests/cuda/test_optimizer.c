@@ -1,5 +1,5 @@
-/* Tests, on the emulated card, that an optimizer on a GPU waits for the application's streams and
- * gives the bits of an optimizer in host memory. */
+/* Tests, on the emulated card, that an optimizer on a GPU keeps the order of the application's
+ * streams and has the bits of one in host memory. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <stdlib.h>

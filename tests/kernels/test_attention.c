@@ -10,7 +10,7 @@ struct shape {
     int64_t rows, length, heads, kv_heads, head_dim, window;
 };
 
-/* one array: one product writes q, k and v */
+/* Returns arguments with q, k and v in one array, as one product writes them. */
 static struct kern_attention_arguments arguments_of(enum kern_type type, const struct shape *s,
                                                     const int32_t *starts)
 {
