@@ -1,6 +1,6 @@
 /* log.h: log messages go to a sink that the application binds to a thread. The threads of a
- * core_queue, core_team or coll_peers inherit their creator's sink, so runs in one process can have different
- * sinks. Without a sink, nothing is written. */
+ * core_queue, core_team or coll_peers inherit their creator's sink, so runs in one process can have
+ * different sinks. Without a sink, nothing is written. */
 #ifndef CORE_BASE_LOG_H
 #define CORE_BASE_LOG_H
 

@@ -97,9 +97,10 @@ static float widen(enum kern_type type, uint16_t bits)
     return type == KERN_BF16 ? core_bf16_to_f32(bits) : core_fp16_to_f32(bits);
 }
 
+/* A NaN wins, and stays. */
 static float larger(float worst, float part)
 {
-    return part <= worst ? worst : part; /* a NaN in `part` is returned */
+    return part > worst || isnan(part) ? part : worst;
 }
 
 /* Returns the largest difference of results and lse, relative to a bound for rounding errors. */

@@ -221,7 +221,7 @@ void kern_ref_dropout(const struct kern_dropout_arguments *a)
         const double x = kern_ref_load(a->type, a->x, i);
         double value = x * factor;
         if (a->rest) {
-            float rounded[1];
+            double rounded[1]; /* room for any type */
             kern_ref_store(a->type, rounded, 0, value);
             value = x - kern_ref_load(a->type, rounded, 0);
         }
@@ -243,7 +243,7 @@ void kern_ref_magnitude(const struct kern_magnitude_arguments *a)
                                  (double)a->scale * added;
             squares += value * value;
         }
-        float norm[1];
+        double norm[1]; /* room for any type */
         kern_ref_store(a->type, norm, 0, sqrt(squares));
         const double rounded = kern_ref_load(a->type, norm, 0);
         const double magnitude = kern_ref_load(a->type, a->magnitude, row);
