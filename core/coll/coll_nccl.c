@@ -516,16 +516,16 @@ static int run_on_cards(struct nccl *nccl, const struct coll_work *work)
 /* Ends the ranks, unless they have ended, and NCCL's work. Returns an error. */
 static int end_ranks(struct nccl *nccl, int code)
 {
+    struct core_err kept = core_err_keep(code);
     if (nccl->host->backend->end(nccl->host, 0) == 0) {
-        code = nccl->host->backend->end(nccl->host, code);
+        (void)core_err_first(&kept, 0);
+        kept = core_err_keep(nccl->host->backend->end(nccl->host, code));
     }
     if (nccl->comm != NULL) {
-        const struct core_err kept = core_err_keep(code);
         (void)nccl->call.ncclCommAbort(nccl->comm);
         nccl->comm = NULL;
-        return core_err_first(&kept, 0);
     }
-    return code;
+    return core_err_first(&kept, 0);
 }
 
 static int nccl_run(struct coll *base, const struct coll_work *work)

@@ -380,7 +380,7 @@ int run_update_wait(struct run_update *update, int64_t limit_ns)
     int rc = core_fence_wait(core_queue_tail(update->queue), limit_ns);
     for (uint32_t n = 0; n < update->node_count; n++) {
         const int one = core_fence_wait(core_queue_tail(update->nodes[n].queue), limit_ns);
-        rc = rc != -ETIMEDOUT ? one : rc;
+        rc = rc == 0 || one == -ETIMEDOUT ? one : rc;
     }
     return rc;
 }
