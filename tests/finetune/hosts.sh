@@ -97,7 +97,7 @@ same_model() { # steps, stage
     cmp "threads.$1.$2/model.safetensors" node0/parts/model.safetensors
 }
 
-# Checks that a checkpoint is a part, and takes only the space of what its ranks keep.
+# Checks that a checkpoint is a valid part, and takes less than three quarters of the space of a whole one.
 is_part() { # folder
     "$tide" inspect "$1" >/dev/null && grep -q '"part"' "$1/manifest.json" &&
         [[ $(($(stat -c %b "$1/m.safetensors") * 512 * 4)) -lt $(($(stat -c %s "$1/m.safetensors") * 3)) ]]
@@ -117,7 +117,7 @@ parts() {
         ! "$tide" "${train[@]}" "${flags[@]/parts/node1\/parts}" --ranks 2 --steps 6 --resume >out.txt 2>err.0 &&
         grep -q "node1/parts/checkpoint-4 on this machine lacks the data that rank 0 wrote" err.0
 }
-# Stages 1 and 2 keep all weights on each rank, and stage 0 everything, so the part of each machine has all of it.
+# Stages 1 and 2 keep all weights on each rank, and stage 0 all states, too.
 replicated() { # stage
     local flags=(--zero "$1" --checkpoint-local --save-every 2 --out parts --freeze "*norm*")
     rm -r node0/parts node1/parts
@@ -165,8 +165,8 @@ moved() {
 moved
 tell 3 moved_parts $?
 
-# A machine is killed at a rename of the part that replaces its old one. The next run completes that part first,
-# because no other machine may have its ranges.
+# The process of a machine is killed while files of a new part replace those of the old one. The next run completes
+# that part first, because no other machine may have its ranges.
 killed_in_renames() {
     local flags=(--zero 3 --checkpoint-local --save-every 1 --out parts -v) files
     files=$(find one/checkpoint-2 -type f ! -name '.*' | wc -l)

@@ -14,7 +14,7 @@
 #include "tests/harness/wrap.h"
 #include "tools/tide/finetune_stop.h"
 
-static atomic_int calls_left; /* 0: nothing to kill */
+static atomic_int calls_left; /* 0: no call kills */
 static atomic_bool begun;
 static atomic_int moves;
 

@@ -40,7 +40,7 @@ void rig_wait_for_text(const char *name);
 void rig_remove(const char *name);
 
 /* Returns the newest checkpoint after step `before` in a run's folder, or `before`; *inside tells
- * whether a checkpoint is being written. */
+ * whether there is an unfinished checkpoint. */
 int rig_newest(const char *folder, int before, bool *inside);
 
 /* Returns the number of entries in a folder of the test's folder, without hidden ones. */

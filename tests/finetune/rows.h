@@ -4,8 +4,8 @@
 
 #include "tools/tide/finetune_data.h"
 
-/* Writes rows of `length` tokens; the first token is the row's number, from 1. The path is valid
- * until the next call. */
+/* Writes rows.jsonl: rows of `length` tokens, the first of which is the row's number, from 1.
+ * Returns its path. */
 const char *rows_file(int rows, int length);
 struct finetune_data_options rows_options(const char *path);
 /* Opens the data; fails the case if it cannot. */

@@ -13,7 +13,7 @@ tide=$2 killed=$3 docs=$4 work=$5
 export PATH=$(dirname "$tide"):$PATH:/usr/sbin SLURM_CONF=$work/slurm.conf
 cd "$work" || exit 1
 
-# Waits for a condition for 30 s.
+# Waits up to about 30 s for a condition.
 wait_for() { # command
     for ((i = 0; i < 300; i++)); do
         ! "$@" || return 0

@@ -395,7 +395,7 @@ static void trained_weights_alone(void)
     rig_end();
 }
 
-/* A folder of quantised weights is refused, and the message names the folder that is needed. */
+/* A folder that AWQ quantised is refused; the message tells which model to give. */
 static void quantised(void)
 {
     static const char *const commands[] = {

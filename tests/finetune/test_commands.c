@@ -191,7 +191,7 @@ static void usage(void)
         check_true(!rig_has("o"));
     }
     check_string(rig_read("full/mine"), "keep");
-    /* Cut rows are reported once, refused rows without that warning. */
+    /* Cut rows are reported once; rows that are refused cause no such warning. */
     expect(2, "finetune --model %M --data %T/long.jsonl --out %T/o");
     check_true(strstr(rig_err, "warn") == NULL);
     expect(0, "finetune --model %M --data %T/long.jsonl --out %T/cut --seq-len 64 --batch 1");
@@ -267,7 +267,7 @@ static void fifos(void)
     check_contains(rig_read("copy"), "\"step\":2");
 }
 
-/* Outputs that would overwrite an input are refused. */
+/* Outputs that would overwrite an input or another output are refused. */
 static void written(void)
 {
     static const struct {
@@ -614,7 +614,8 @@ static void checkpoints(void)
     check_contains(rig_out, ", 1 of 1 checkpoints not written");
 }
 
-/* A signal ends the run after the step, with a checkpoint. */
+/* A signal ends the run after the step, with a checkpoint. In the last step or later it changes
+ * nothing. */
 static void signals(void)
 {
     rig_rows();

@@ -89,7 +89,7 @@ static void kill_and_resume(const char *flags, int kills, uint64_t *state)
     rig_same_model("untouched", "hurt");
 }
 
-/* The updates are deferred, immediate, or speculative. */
+/* The limits of the norm let the planner choose different timings of updates. */
 static void killed(void)
 {
     static const char *const flags[] = {"", "--clip 0", "--clip 100"};

@@ -174,7 +174,8 @@ static void one_part_is_doubled(void)
 #undef SMALL
 }
 
-/* The text names the ranks of the figures and, with --what-if, the parts of the machine. */
+/* The text tells to which ranks its figures belong and, with --what-if, names the parts of the
+ * machine. */
 static void text_names_ranks_and_parts(void)
 {
 #define TEXT "plan --seq-len 1024 -q --accum 1 --batch 4 "

@@ -163,7 +163,7 @@ static void terminal(void)
     close(other);
 }
 
-/* In a pipe, lines are printed every N steps; with -q, none. */
+/* Without a terminal, a line is printed every N steps and after evaluations; with -q, none. */
 static void pipe_lines(void)
 {
     char *text = NULL;
@@ -417,7 +417,7 @@ static void lines_kept(void)
     check_string(kept, "one 1");
 }
 
-/* A log that cannot be opened is named, and open files are closed. */
+/* The error names a log that cannot be opened. */
 static void no_log(void)
 {
     struct finetune_log *log = NULL;

@@ -62,7 +62,6 @@ static void expect(const char *config, const char *arguments, struct finetune_se
     }
 }
 
-/* The defaults are those of --help. */
 static void defaults(void)
 {
     struct finetune_settings s;
@@ -310,7 +309,7 @@ static void config_optimizers(void)
 static void cache_folders(void)
 {
     static const struct {
-        const char *cache, *home, *folder; /* NULL: not set; no folder */
+        const char *cache, *home, *folder; /* NULL: not set, or no folder */
     } rows[] = {{"/c", "/h", "/c/tide"},
                 {NULL, "/h", "/h/.cache/tide"},
                 {"here", "/h", "/h/.cache/tide"},
@@ -605,7 +604,6 @@ static void synonyms(void)
     check_uint(rows, >, 100);
 }
 
-/* Errors name the expected values. */
 static void refusals(void)
 {
     static const struct {
@@ -681,7 +679,7 @@ static void warmups(void)
     finetune_settings_fini(&s);
 }
 
-/* A folder is one store under different names. */
+/* A folder that is given under two names is one store. */
 static void same_stores(void)
 {
     struct tide_engine_options options;

@@ -1,4 +1,4 @@
-/* A long run uses no more memory, files or disk at its end than at its beginning. */
+/* A long run needs about as much memory, files and disk at its end as at its beginning. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>

@@ -136,7 +136,7 @@ static void texts(void)
     check_uint(waited, <, 24);
 }
 
-/* Two ranks give the results of one rank with twice as many micro-batches. */
+/* Two ranks give the losses of one rank with twice as many micro-batches, but for rounding. */
 static void ranks(void)
 {
     static const char *const flags[] = {"--batch 2 --accum 2", "--batch 2 --ranks 2 --zero 1",
@@ -202,7 +202,7 @@ static void offers_work(void)
     rig_end();
 }
 
-/* A model that cannot fit is refused with sufficient budgets, and no output is left. */
+/* A model that cannot fit is refused, and no output is left. */
 static void too_small(void)
 {
     rig_train_begin();
@@ -323,7 +323,7 @@ static void under_valgrind(void)
     rig_end();
 }
 
-/* An output folder may be ".", or a link to a folder. */
+/* An output folder may end in "/.", or be a link to a folder. */
 static void here(void)
 {
     rig_train_begin();

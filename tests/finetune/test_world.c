@@ -202,7 +202,7 @@ static double summed_reads(const char *log)
     return atof(reads + strlen("\"read_bytes\":"));
 }
 
-/* The log counts the bytes that the drives of the processes moved. */
+/* The log counts the bytes that the drives of all processes read. */
 static void drives_counted(void)
 {
 #define STORED RANKS "--zero 3 --steps 4 --store %T/store --place weights=store,states=store "
@@ -532,7 +532,7 @@ static void signalled(void)
     rig_end();
 }
 
-/* MPICH trains, saves, resumes and stops as Open MPI does. */
+/* With MPICH, runs train, save, resume and stop, too; if a process is killed, the others end. */
 static void other_library(void)
 {
     begin_mpich();

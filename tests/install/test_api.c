@@ -1,4 +1,4 @@
-/* test_api.c: the public functions, as an application calls them. */
+/* test_api.c: public functions, as an application calls them. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "tests/harness/test.h"
 
-/* Version and build agree with the header. */
+/* The version agrees with the header, and the build is described. */
 static void build(void)
 {
     char version[32];

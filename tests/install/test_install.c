@@ -297,9 +297,9 @@ static void needs(void)
     check_string(text, "tcp.c.o:\n");
 }
 
-/* Writable data of all contexts: values found once (`known`, `policy`), when the process was
- * stopped (`process`), the world's connections (`tcp`), and memory that a silent device may still
- * write. */
+/* Checks that contexts share only this writable data: values found once (`known`, `policy`), the
+ * process's heartbeat (`process`), connections between processes (`tcp`), and engines and ranks
+ * that could not be freed (`lost_engines`, `lost_ranks`). */
 static void shared_state(void)
 {
     static char text[65536];

@@ -71,7 +71,7 @@ def make(name, out):
         dequantised(folder, folder + "/plain", source, codes if config.model_type == "gpt2" else [])
         os.path.exists(folder + "/generation_config.json") and os.remove(folder + "/generation_config.json")
         exact = torch.nn.Module.float(load(folder))  # from_pretrained ignores another dtype than that of the folder
-        for module in exact.modules():  # not to bf16 first
+        for module in exact.modules():  # expand to fp32 directly
             if getattr(getattr(module, "weight", None), "quant_state", None) is not None:
                 module.weight.quant_state.dtype = torch.float32
         if config.model_type == "gpt2":

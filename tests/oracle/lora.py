@@ -82,7 +82,7 @@ def adapted(base, options, dtype):
     return model
 
 def train(model, steps, batch, lr, path):
-    """With a bf16 base under autocast; the adapters stay fp32."""
+    """Uses autocast if the base is bf16; the adapters stay fp32."""
     trained = [p for p in model.parameters() if p.requires_grad]
     optim = torch.optim.AdamW(trained, lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
     lines = []

@@ -35,7 +35,7 @@ CODE = ["def ", "return ", "    ", "\t", "if (", ") {\n", "};\n", "int ", "for i
 
 
 def words(rng, count):
-    """A few pseudo-words by script, so that merges are learnt."""
+    """A text of `count` pseudo-words of several scripts, which repeat, so that merges are learnt."""
     stock = [[("".join(rng.choice(s) for _ in range(rng.randint(1, 8)))) for _ in range(300)]
              for s in SCRIPTS]
     out = []
@@ -259,7 +259,7 @@ def strings(seed, count):
 
 
 def long_strings(seed):
-    """1 MB of kinds of text that may be slow."""
+    """Texts of up to about 1 MB that may be slow, by kind."""
     rng = random.Random(seed)
     million = 1 << 20
     return {"letters": "a" * million, "spaces": " " * million, "digits": "7" * million,

@@ -56,7 +56,7 @@ def rows_of(kind, rng, count, wild):
 
 
 def without_tail(tokenizer, row):
-    """Cuts text that a template writes after the last turn's end, on which only TRL trains."""
+    """Returns the labels without those of white space at a document's end, on which only TRL trains."""
     labels, end = list(row["labels"]), 0
     for length in row.get("seq_lengths") or [len(labels)]:
         end += length

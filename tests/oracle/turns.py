@@ -200,7 +200,7 @@ def merged(spans, text):
 
 
 def ours(build, folder, rows):
-    """Returns the ids, labels and messages of tide."""
+    """Returns, per row, tide's ids and labels (None: no output) and its messages."""
     from tokenizers import Tokenizer
     out = []
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as f:

@@ -288,7 +288,7 @@ void plain_destroy(struct plain *plain)
 
 /* ---- files ---- */
 
-/* Loads the low halves of the masters of adapters, which files keep in fp32. */
+/* Files keep adapters in fp32: loads the low halves of their masters. */
 static int load_low_halves(const struct model_block *block, const struct model_files *files,
                            uint16_t *low)
 {

@@ -3,7 +3,8 @@
  * contract:
  *   - fp32 weight gradients of a micro-batch start from zero; micro-batches are added in order, and
  *     the sum is rounded once
- *   - a tied table has one sum per use; head and embedding are added at the end, in this order
+ *   - with several micro-batches, a tied table has one sum per use; head and embedding are added at
+ *     the end, in this order
  *   - the norm is that of the rounded gradients, in tiles of CORE_UPDATE_TILE elements that begin
  *     with each block, added in the order of blocks
  *   - a block is an array of cpu_adam with the block's number
@@ -47,7 +48,7 @@ struct plain_result {
 };
 
 /* Borrows `model` and `device`; no queue of the device may exist yet. Returns -ENOTSUP if the host
- * does not see the device's memory, and -ENOMEM if the device's budget is too small. */
+ * does not see the device's memory. */
 int plain_create(const struct model *model, struct dev_device *device,
                  const struct plain_options *options, struct plain **out);
 void plain_destroy(struct plain *plain);
@@ -97,7 +98,7 @@ struct plain_time {
 
 /* Returns the number and time of an op's launches (options.profile). */
 struct plain_time plain_op_time(const struct plain *plain, enum kern_op op);
-/* Returns the nanoseconds of norms and updates in steps that neither were skipped nor failed. */
+/* Returns the nanoseconds of norms and updates, without steps whose norm was not finite. */
 int64_t plain_update_ns(const struct plain *plain);
 
 #endif

@@ -2,7 +2,7 @@
 # executable.sh ROOT: files whose first line names an interpreter are executable.
 cd "$1" || exit 1
 
-# Lists files that begin with #! and are not executable, except in build and hidden folders.
+# Lists files that begin with #! and are not executable, except in .git and build folders.
 cannot_run() { # folder
     find "$1" -path "$1/.git" -prune -o -path "$1/build*" -prune -o -type f ! -perm -u+x -print0 |
         xargs -0 grep -lI -m 1 '^#!' | while read -r file; do

@@ -1,5 +1,6 @@
 #!/bin/sh
-# headers.sh CC CXX ROOT: headers compile alone, as C17 and, in include/tide, as C++17 (not if CXX is "-").
+# headers.sh CC CXX ROOT: headers, except those of kernels/cuda, compile alone, as C17 and, in include/tide, as C++17
+# (not if CXX is "-").
 cc=$1 cxx=$2 root=$3
 folder=$(mktemp -d "${TMPDIR:-/tmp}/tide-test-XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT

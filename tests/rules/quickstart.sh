@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# quickstart.sh ROOT: ./quickstart refuses its unknown options first; options after a command are tide's. Programs that
-# it runs are replaced.
+# quickstart.sh ROOT: ./quickstart refuses unknown options before it installs anything; options after a command are
+# tide's. Programs that it runs are replaced.
 folder=$(mktemp -d "${TMPDIR:-/tmp}/tide-test-XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder"/{bin,tree/.ci,tree/build/tools} || exit 1

@@ -38,7 +38,7 @@ static bool is_old(const char *line)
     return *line == ' ' || *line == '-' || *line == '\n';
 }
 
-/* Finds the file of `--- a/PATH` or `+++ b/PATH`. */
+/* Finds the file of the lines `--- a/PATH` and `+++ b/PATH`. */
 static void begin_file(struct reading *reading, const struct rules_tree *tree, const char *line)
 {
     reading->added = rules_starts(line, "--- /dev/null");

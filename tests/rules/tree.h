@@ -9,7 +9,7 @@
 struct rules_file {
     char *path; /* owned; from the root of the tree, as `core/base/err.h` */
     char *text; /* owned; ends in NUL */
-    char *code; /* owned; `text` with comments and literals of C blanked, lines kept */
+    char *code; /* owned; `text` without C's comments and literals, except names of includes */
 };
 
 struct rules_tree {
@@ -44,8 +44,8 @@ size_t rules_line(const char *text, size_t at);
 
 /* Fails the case and prints the violations if the checkout breaks the rule. */
 void rules_check_tree(rule_fn *rule);
-/* Checks the number of violations in a planted tree. Returns the report, valid until the program
- * ends. */
+/* Checks the number of violations in a planted tree. Returns the report, valid until the next
+ * call. */
 const char *rules_check_planted(rule_fn *rule, const struct rules_plant *plants, size_t count,
                                 int violations);
 

@@ -85,8 +85,7 @@ static void labels_are_shifted(void)
 
 /* ---- blocks and programs ---- */
 
-/* Trained parameters and padding cover a block, and agree with the runs into which updates are
- * cut. */
+/* Trained parameters and padding cover a block. */
 static void gaps_cover_a_block(void)
 {
     static const char *const patterns[] = {"*.mlp.*"};

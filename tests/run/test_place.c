@@ -127,7 +127,7 @@ static void sockets(void)
     core_topo_destroy(topo);
 }
 
-/* On a DGX-2 and a DGX H100, a rank runs in its half of the machine. */
+/* On a DGX-2 and a DGX H100, a rank runs on one socket. */
 static void big_nodes(void)
 {
     static const char *const dgx2[] = {"0-23", "24-47"};

@@ -275,8 +275,8 @@ static void grouped(void)
     case_model_free(&made);
 }
 
-/* Gradients reduced in 4 bits give similar losses with a quarter of the bytes, and repeatable
- * bits. */
+/* Gradients reduced in 4 bits give similar losses with a quarter of the bytes (an eighth in fp32),
+ * and repeatable bits. */
 static void coded(void)
 {
     struct case_model made;

@@ -134,7 +134,8 @@ static void fp32(void)
     hold(&options, 1, "fp32");
 }
 
-/* The high loss scale skips steps and changes; a resumed run continues with the saved scale. */
+/* The high loss scale makes steps overflow and then falls; a resumed run continues with the saved
+ * scale. */
 static void fp16_scale_moves(void)
 {
     struct case_model made;
@@ -268,7 +269,8 @@ static void ends_before_it_is_written(void)
     store_shelf_close(shelf);
 }
 
-/* Adapters drop the elements of the uninterrupted run, and pairs keep their reference. */
+/* A resumed run drops the elements that the uninterrupted run drops, and pairs keep their
+ * reference. */
 static void dropout(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dropout = 0.3, .seed = 3};

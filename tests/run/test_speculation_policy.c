@@ -1,5 +1,5 @@
-/* test_speculation_policy.c: the policy speculates while norms are neutral, less often after
- * wrong guesses, and not while guesses are slower. */
+/* test_speculation_policy.c: the policy speculates while norms are neutral, less often after wrong
+ * guesses, and pauses if guesses are slower. */
 #include <math.h>
 
 #include "offload/run/speculation.h"

@@ -1,5 +1,5 @@
-/* test_update.c: the update's lane on a plain list of blocks: terms of groups, and blocks of
- * gradients that are not finite. */
+/* test_update.c: the update's lane on a plain list of blocks: terms of groups, and blocks whose
+ * gradients are not finite. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -170,7 +170,7 @@ static void pieces_have_their_groups_terms(void)
     bench_close(&bench);
 }
 
-/* A bad tile names its block, even if earlier blocks have bad tiles. */
+/* The last tile that is not finite names its block. */
 static void bad_tiles_name_their_blocks(void)
 {
     struct bench bench;

@@ -152,7 +152,7 @@ static void fp32_gradients(void)
 
 /* ---- frozen parameters ---- */
 
-/* Frozen blocks and parts do not change, and the others are trained. Under TSan fewer cases run:
+/* Runs with frozen blocks and parts have the plain trainer's bits. Under TSan fewer cases run:
  * test_frozen.c has the same threads. */
 static void frozen(void)
 {
@@ -213,13 +213,13 @@ static void rows(void)
     }
 }
 
-/* Ranks have room for `micro_batches` each. Steps have one micro-batch, the last step `last`. */
 struct lone {
     double losses[STEPS];
     double norms[STEPS];
     uint64_t launches; /* of rank 0's last step */
 };
 
+/* Ranks have room for `micro_batches` each. Steps have one micro-batch, the last step `last`. */
 static void run_lone(const struct case_model *made, uint32_t world, uint32_t micro_batches,
                      unsigned last, struct lone *out)
 {
@@ -340,7 +340,8 @@ static void budgets(void)
     }
 }
 
-/* A model fifty times as large as the DEVICE budget has the plain trainer's bits. */
+/* A model whose weights, states and gradients are fifty times as large as the DEVICE budget has the
+ * plain trainer's bits. */
 static void fifty_times_the_device(void)
 {
     enum { WHOLLY_BYTES = 2 + 2 + 4 + 4 + 2 };
