@@ -73,6 +73,11 @@ def cases():
     long = ["ab" * 30, "a b" * 20, "ba \u00e9" * 15, "a" * 50 + " b" * 9]
     for unk, fuse in ((None, False), ("<unk>", False), ("<unk>", True)):
         yield tokenizer([], vocab=small, merges=[["a", "b"]], unk_token=unk, fuse_unk=fuse), long
+    fallback = {"<0x%02X>" % i: i for i in range(256)}
+    fallback.update((x, 256 + i) for i, x in enumerate(["a", "b", "a</w>", "##b", "##b</w>"]))
+    for ends in ({"end_of_word_suffix": "</w>"}, {"continuing_subword_prefix": "##"},
+                 {"end_of_word_suffix": "</w>", "continuing_subword_prefix": "##"}):
+        yield tokenizer([SPACES], vocab=fallback, byte_fallback=True, **ends), ["ab", "a\u00e9 b\u00e9b", "\u00e9", "bab ba"]
 
 
 def rows_of(theirs, texts):

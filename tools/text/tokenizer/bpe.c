@@ -61,31 +61,56 @@ static int add_symbol(struct text_scratch *scratch, size_t *count, uint32_t id, 
     return 0;
 }
 
-/* Looks up a character with its prefix and suffix. */
-static uint32_t char_id(const struct token_model *model, const char *at, unsigned bytes, bool first,
-                        bool last)
+/* A character with the prefix and suffix that its place in the word asks for. */
+struct form {
+    const char *text; /* in the word, or `room` */
+    size_t bytes, prefix_bytes;
+    char room[256];
+};
+
+/* Too long a text becomes empty, which is no token. */
+static void take_form(const struct token_model *model, const char *at, unsigned bytes, bool first,
+                      bool last, struct form *out)
 {
     const char *prefix = !first && model->prefix != NULL ? model->prefix : "";
     const char *suffix = last && model->suffix != NULL ? model->suffix : "";
-    char text[256];
-    uint32_t id = TOKEN_NONE;
-    if (*prefix == '\0' && *suffix == '\0') {
-        id = token_vocab_find(&model->vocab, at, bytes);
-    } else {
-        int length = snprintf(text, sizeof text, "%s%.*s%s", prefix, (int)bytes, at, suffix);
-        id = length < (int)sizeof text ? token_vocab_find(&model->vocab, text, (size_t)length)
-                                       : TOKEN_NONE;
+    out->text = at;
+    out->bytes = bytes;
+    out->prefix_bytes = strlen(prefix);
+    if (*prefix != '\0' || *suffix != '\0') {
+        const int length = snprintf(out->room, sizeof out->room, "%s%.*s%s", prefix, (int)bytes, at,
+                                    suffix);
+        out->text = out->room;
+        out->bytes = length < (int)sizeof out->room ? (size_t)length : 0;
     }
+}
+
+static uint32_t form_id(const struct token_model *model, const struct form *form)
+{
+    const uint32_t id = token_vocab_find(&model->vocab, form->text, form->bytes);
     return id < model->vocab.model_count ? id : TOKEN_NONE;
 }
 
-static bool falls_back(const struct token_model *model, const char *at, unsigned bytes)
+static bool falls_back(const struct token_model *model, const struct form *form)
 {
-    bool all = model->byte_fallback;
-    for (unsigned i = 0; i < bytes && all; i++) {
-        all = model->byte_ids[(unsigned char)at[i]] != TOKEN_NONE;
+    bool all = model->byte_fallback && form->bytes > 0;
+    for (size_t i = 0; i < form->bytes && all; i++) {
+        all = model->byte_ids[(unsigned char)form->text[i]] != TOKEN_NONE;
     }
     return all;
+}
+
+/* Bytes of prefix and suffix become tokens, too, which stand for no byte of the text. */
+static int add_bytes(struct text_scratch *scratch, size_t *count, const struct form *form,
+                     unsigned bytes)
+{
+    const struct token_model *model = scratch->tokenizer->model;
+    int rc = 0;
+    for (size_t i = 0; i < form->bytes && rc == 0; i++) {
+        const bool own = i >= form->prefix_bytes && i < form->prefix_bytes + bytes;
+        rc = add_symbol(scratch, count, model->byte_ids[(unsigned char)form->text[i]], own);
+    }
+    return rc;
 }
 
 /* If there is no token, counts the bytes in *unknown: the unknown token is added before the next
@@ -116,18 +141,13 @@ static int start_chars(struct text_scratch *scratch, const char *text, size_t by
     size_t unknown = 0; /* bytes of an unknown token that is not yet added */
     int rc;
     for (size_t at = 0; at < bytes; at += length) {
+        struct form form;
         token_point(text + at, &length);
-        uint32_t id = char_id(model, text + at, length, at == 0, at + length == bytes);
-        if (id == TOKEN_NONE && falls_back(model, text + at, length)) {
-            for (unsigned i = 0; i < length; i++) {
-                rc = add_symbol(scratch, count, model->byte_ids[(unsigned char)text[at + i]], 1);
-                if (rc != 0) {
-                    return rc;
-                }
-            }
-            continue;
-        }
-        rc = add_or_count(scratch, count, id, length, &unknown);
+        take_form(model, text + at, length, at == 0, at + length == bytes, &form);
+        const uint32_t id = form_id(model, &form);
+        rc = id == TOKEN_NONE && falls_back(model, &form)
+                 ? add_bytes(scratch, count, &form, length)
+                 : add_or_count(scratch, count, id, length, &unknown);
         if (rc != 0) {
             return rc;
         }
