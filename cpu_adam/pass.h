@@ -1,6 +1,6 @@
-/* pass.h: updates any range, which it cuts at the ends of runs and at multiples of
- * CORE_UPDATE_GROUP. Private to cpu_adam. A block of 8-bit moments that such an end cuts is updated
- * in fp32 copies. A team's members call with their own ranges; there is no state. */
+/* pass.h: updates a range, which it cuts at the ends of runs and at multiples of CORE_UPDATE_GROUP.
+ * Private to cpu_adam. A cut block of 8-bit moments is updated in fp32 copies. A team's members
+ * call with their own ranges; there is no state. */
 #ifndef CPU_ADAM_PASS_H
 #define CPU_ADAM_PASS_H
 

@@ -88,7 +88,7 @@ struct tide_optim_options {
     /* "uring", "libaio" or "threads"; NULL: the first one that works. "mem": memory instead of
      * drives */
     const char *io;
-    const char *cache; /* folder for measured rates of later runs; NULL: none */
+    const char *cache; /* folder that keeps measured rates for later runs; NULL: none */
     uint32_t threads;  /* threads of the update; 0: one per processor */
     uint32_t states;   /* enum tide_place: TIDE_AUTO, TIDE_HOST or TIDE_STORE */
     /* Processes that share the states (ZeRO stage 1); see tide_optim_share. */
@@ -160,8 +160,8 @@ struct tide_optim_result {
     uint64_t skipped; /* 1: the norm was not finite and nothing changed */
 };
 
-/* Describes the last closed step; waits for its norm. The message of -EDOM names the first
- * parameter of the block whose gradient is not finite. */
+/* Describes the last closed step; waits for its norm. -EDOM: a gradient is not finite; the message
+ * names the first parameter of its block, unless another process has it. */
 TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out);
 
 /* Only with `device`: sets the CUDA stream of later calls; initially the default stream (NULL). The

@@ -23,8 +23,8 @@ struct plan_format {
 enum { PLAN_BORROWS_MAX = 2 };
 
 /* A block. Activations are those of one micro-batch (or of a group: plan_input.group). A command
- * also reads the weights of borrowed blocks: a tied head borrows the block with its table, whose
- * gradient then has two uses. Data blocks are frozen and only borrowed. */
+ * also reads the weights of borrowed blocks: a tied head borrows the block with its table, which
+ * then has two uses. Data blocks are frozen and only borrowed. */
 struct plan_block_shape {
     const char *name;  /* borrowed */
     uint64_t elements; /* elements of its own array */

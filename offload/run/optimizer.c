@@ -524,7 +524,8 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
             -EINVAL, "parameter %zu: several gradients in a step need the option `accumulate`",
             parameter);
     }
-    /* Without a part here, any block shows that the worker has its settings. */
+    /* The worker must have copied the last step's settings. If this process has no part of the
+     * parameter, any block of that step shows it. */
     rc = run_optimizer_wait(optimizer, part != NULL ? token_of_parameter(optimizer, parameter)
                                                     : token_of(optimizer, optimizer->steps, 0));
     if (rc != 0) {

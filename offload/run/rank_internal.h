@@ -25,7 +25,7 @@ enum run_pending {
 /* which step's update goes to the checkpoint */
 enum run_saved {
     RUN_SAVED_NONE,
-    RUN_SAVED_NEXT, /* the update of the next step */
+    RUN_SAVED_NEXT,
     RUN_SAVED_LAST, /* the last step's update, already in the checkpoint or pending */
 };
 

@@ -27,7 +27,7 @@ struct run_scale {
 void run_scale_init(struct run_scale *scale, const struct run_scale_options *options);
 
 /* Adjusts a dynamic scale after a step. Returns -ERANGE for an overflow at the smallest scale
- * without hysteresis. */
+ * when no hysteresis is left. */
 int run_scale_step(struct run_scale *scale, bool overflow);
 
 #endif

@@ -6,9 +6,10 @@
  *
  * CASE is a folder with model/ (a Hugging Face folder) and data.jsonl (rows of input_ids of one
  * length, read in file order and repeatedly). Prints a JSON object per step: step, loss, grad_norm,
- * seconds; the last has median_seconds (without the first step), tokens_per_second, peak_rss_gb.
- * --profile adds "name value unit" lines about ops and memory. --load only times reading the
- * weights. Weight decay applies to all parameters, as in that trainer. */
+ * seconds; then one with median_seconds (without the first step), tokens_per_second, peak_rss_gb
+ * and table_gb. --profile adds "name value unit" lines about ops and memory. --load first times
+ * reading the weights. --quick takes two steps. Weight decay applies to all parameters, as in that
+ * trainer. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>

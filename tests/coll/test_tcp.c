@@ -37,7 +37,9 @@ static void addresses(void)
         if (list != NULL && fread(&first, 1, 1, list) == 1) {
             meets_at("[::1]", 3);
         }
-        fclose(list);
+        if (list != NULL) {
+            fclose(list);
+        }
     }
 }
 

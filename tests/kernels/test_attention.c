@@ -138,7 +138,7 @@ static void tile_sizes(void)
     static const struct shape of_cpu[] = {{1, 130, 1, 1, 64, 0}, {2, 100, 2, 1, 72, 33}};
     const struct shape *shapes = TEST_SLOW && !rig_is_card() ? of_cpu : fixed;
     const size_t count = TEST_SLOW ? few(2) : sizeof fixed / sizeof fixed[0];
-    const size_t types = TEST_SLOW && rig_is_card() ? 1 : 2; /* both are one template's */
+    const size_t types = TEST_SLOW && rig_is_card() ? 1 : 2; /* instances of one template */
     for (size_t i = 0; i < types * count; i++) {
         rig_case(i + 40);
         const enum kern_type type = i % 2 == 0 ? KERN_BF16 : KERN_FP16;

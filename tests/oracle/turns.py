@@ -60,7 +60,7 @@ SHAPES = {  # name: (template, whether tide warns)
     "closing": ("{% for m in messages %}{% if m.role == 'assistant' %}{{ '<a>' }}@{{ m.content or '' }}" + CALLS + "{{ '<end>' }}"
                 "{% if loop.last %}{{ '</s>' }}{% endif %}@@{% else %}{{ '<u>' + m.content + '<end>' }}{% endif %}{% endfor %}"
                 "{% if add_generation_prompt %}{{ '<a>' }}{% endif %}", False),
-    # The last turn has another end; thoughts of calls are dropped after an answer.
+    # The last turn has another end. A turn loses its thoughts once a later turn answers without calls.
     "returning": ("{% for m in messages %}{% if m.role == 'assistant' %}{% set ahead = namespace(answer=false) %}"
                   "{% for f in messages[loop.index:] %}{% if f.role == 'assistant' and not f.tool_calls %}{% set ahead.answer = true %}"
                   "{% endif %}{% endfor %}{{ '<start>assistant' }}@{% if m.reasoning_content and not ahead.answer %}"

@@ -33,8 +33,8 @@ int finetune_config_load(struct finetune_config *out, const struct finetune_flag
                          struct schedule *schedule);
 void finetune_config_fini(struct finetune_config *config);
 
-/* Returns whether the file has the key, not ignored, with a value other than "auto". *out is its
- * note, also with "auto". */
+/* Returns whether the file sets the key to a value other than "auto" and the key is not ignored.
+ * *out is the key's note; "auto" has one, too. */
 bool finetune_config_has(const struct finetune_config *config, const char *key,
                          struct core_cfg_note *out);
 

@@ -19,8 +19,8 @@ void text_memory_init(struct text_memory *memory, uint64_t row_bytes)
     core_budget_init(&memory->shared, "data", CORE_BUDGET_NONE);
     core_budget_init(&memory->large, "row", memory->row_bytes);
     for (unsigned i = 0; i < TEXT_THREADS_MAX; i++) {
-        /* Half the limit, because a row that fits into kept buffers must also fit into the limit
-         * with new buffers. */
+        /* half: a row that fits into the thread's used buffers must also fit into `large`, which
+         * begins empty, while new buffers grow */
         const uint64_t most = memory->row_bytes / 2;
         core_budget_init(&memory->small[i], "rows", most < SMALL_BYTES ? most : SMALL_BYTES);
     }

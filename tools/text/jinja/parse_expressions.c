@@ -486,7 +486,7 @@ static struct jinja_node *parse_unary(struct jinja_parser *parser, bool filters)
     return node;
 }
 
-/* Parses left-associative signs. */
+/* Parses a chain of left-associative binary operators. */
 static struct jinja_node *parse_signs(struct jinja_parser *parser, const char *const *signs,
                                       struct jinja_node *(*below)(struct jinja_parser *))
 {
