@@ -266,6 +266,9 @@ static int64_t edge_done_ns(struct run_executor *executor, uint64_t n, struct pl
         return 0;
     }
     const struct tape_state *state = &executor->tapes[n % WINDOW];
+    for (uint64_t m = executor->retired; m < n; m++) {
+        lane_reap(executor, m, edge.queue, UINT32_MAX);
+    }
     lane_reap(executor, n, edge.queue, place);
     return state->reached[edge.queue] >= place ? state->ns[edge.queue][place - 1] : 0;
 }
@@ -287,12 +290,16 @@ static void lane_watch(struct run_executor *executor, uint64_t n, int q)
     executor->watch(executor->watch_user, n, command, begin_ns, end_ns);
 }
 
-/* Counts the lane's ended commands up to `place`. Returns 1 if there are new ones, 0 if not, or the
- * line's error. */
+/* Counts the lane's ended commands up to `place`, if those of the tape before are counted. Returns 1
+ * if there are new ones, 0 if not, or the line's error. */
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place)
 {
     struct tape_state *state = &executor->tapes[n % WINDOW];
+    const struct tape_state *before = &executor->tapes[(n - 1) % WINDOW];
     int moved = 0;
+    if (n > executor->retired && before->reached[q] < before->submitted[q]) {
+        return 0;
+    }
     while (state->reached[q] < state->submitted[q] && state->reached[q] < place) {
         int reached = core_fence_poll(state->fences[q][state->reached[q]]);
         if (reached <= 0) {

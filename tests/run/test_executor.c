@@ -245,6 +245,85 @@ static void a_watcher_sees_every_command(void)
     }
 }
 
+/* Two lines whose commands end when the test says so. */
+struct two_lines {
+    struct core_line lines[2];
+    uint64_t given[2];
+    unsigned calls;
+    uint64_t tapes[3]; /* of the reported commands of the first line */
+    unsigned reported;
+};
+
+static int submit_first(void *context, const struct plan_command *command, struct core_fence *out)
+{
+    struct two_lines *two = context;
+    (void)command;
+    *out = (struct core_fence){&two->lines[0], ++two->given[0]};
+    return 0;
+}
+
+/* The second call lets all commands of the first line end, between the looks at two tapes. */
+static int submit_second(void *context, const struct plan_command *command, struct core_fence *out)
+{
+    struct two_lines *two = context;
+    (void)command;
+    if (two->calls++ == 0) {
+        return -EAGAIN;
+    }
+    *out = (struct core_fence){&two->lines[1], ++two->given[1]};
+    core_line_reach(&two->lines[1], two->given[1]);
+    core_line_reach(&two->lines[0], two->given[0]);
+    return 0;
+}
+
+static void note_tape(void *user, uint64_t tape, const struct plan_command *command,
+                      int64_t begin_ns, int64_t end_ns)
+{
+    struct two_lines *two = user;
+    check_int(begin_ns, <=, end_ns);
+    if (command->queue == PLAN_Q_READ_WEIGHT) {
+        two->tapes[two->reported++] = tape;
+    }
+}
+
+/* Commands of one queue are reported in order over tapes, even if they are found done at once. */
+static void tapes_are_watched_in_order(void)
+{
+    struct two_lines two = {.calls = 0};
+    struct core_bell bell;
+    struct run_executor *executor = NULL;
+    struct plan_command commands[2][2] = {
+        {{.queue = PLAN_Q_READ_WEIGHT, .place = 1}, {.queue = PLAN_Q_READ_STATE, .place = 1}},
+        {{.queue = PLAN_Q_READ_WEIGHT, .place = 1}}};
+    struct plan_tape tapes[2] = {{.commands = commands[0], .count = 2},
+                                 {.commands = commands[1], .count = 1}};
+    core_bell_init(&bell);
+    core_line_init(&two.lines[0], "first", &bell);
+    core_line_init(&two.lines[1], "second", &bell);
+    struct run_executor_options options = {.bell = &bell,
+                                           .commands_max = 2,
+                                           .watch = note_tape,
+                                           .watch_user = &two,
+                                           .stall_limit_ns = 60000000000};
+    options.lanes[PLAN_Q_READ_WEIGHT] = (struct run_lane){.submit = submit_first, .context = &two};
+    options.lanes[PLAN_Q_READ_STATE] = (struct run_lane){.submit = submit_second, .context = &two};
+    check_int(run_executor_create(&options, &executor), ==, 0);
+    for (int t = 0; t < 2; t++) {
+        for (uint32_t c = 0; c < tapes[t].count; c++) {
+            tapes[t].queue_count[commands[t][c].queue]++;
+            for (int e = 0; e < PLAN_EDGE_MAX; e++) {
+                commands[t][c].edges[e].queue = PLAN_Q_COUNT;
+            }
+        }
+        check_int(run_executor_push(executor, &tapes[t], (struct core_fence){0}), ==, 0);
+    }
+    check_int(run_executor_drive(executor, 0), ==, 0);
+    check_uint(two.reported, ==, 2);
+    check_uint(two.tapes[0], ==, 0);
+    check_uint(two.tapes[1], ==, 1);
+    run_executor_destroy(executor);
+}
+
 /* A failed command ends the run with its message; a later push fails with its code. */
 static void a_failure_ends_the_run(void)
 {
@@ -495,6 +574,7 @@ static void limits(void)
 
 TEST_MAIN({"threads_read_what_program_order_reads", threads_read_what_program_order_reads},
           {"a_watcher_sees_every_command", a_watcher_sees_every_command},
+          {"tapes_are_watched_in_order", tapes_are_watched_in_order},
           {"a_failure_ends_the_run", a_failure_ends_the_run},
           {"the_gate_holds_compute", the_gate_holds_compute},
           {"a_stopped_process_has_not_stalled", a_stopped_process_has_not_stalled},
