@@ -28,8 +28,8 @@ int aio_dir_close(struct aio_dir *dir);
 
 int aio_dir_fd(const struct aio_dir *dir);
 
-/* Creates and locks a file, which must not exist. Returns the descriptor, or -errno with a
- * message. */
+/* Creates a file, which must not exist, and tries to lock it. Returns the descriptor, or -errno
+ * with a message. */
 int aio_dir_create(struct aio_dir *dir, const char *name, bool direct);
 /* Opens a file, which must be regular, ours, closed to others and without other links, and tries to
  * lock it for a second. *locked: whether this worked. Returns the descriptor, or -errno with a

@@ -55,9 +55,9 @@ struct aio_drive *aio_store_drive(const struct aio_store *store, unsigned path);
 /* Registers memory with every drive (aio_drive_register). */
 int aio_store_register(struct aio_store *store, const struct iovec *memory, unsigned count);
 
-/* Allocates `bytes`, rounded up to a multiple of 4096, on the paths by their weights. `owner` seeds
- * the checksums and must be unique among extents. Returns -ENOSPC with a message if the store is
- * full. */
+/* Allocates an extent of `bytes`, rounded up to a multiple of 4096. It takes space in multiples of
+ * align_bytes, on the paths by their weights. `owner` seeds the checksums and must be unique among
+ * extents. Returns -ENOSPC with a message if the store is full. */
 int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
                      struct aio_extent **out);
 /* As aio_extent_alloc, with a checksum per page (16 bytes of memory for 4 KiB) instead of per MiB,

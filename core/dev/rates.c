@@ -57,8 +57,9 @@ static int bench_init(struct bench *bench)
     void *host = mmap(NULL, 2 * bench->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                       -1, 0);
     if (host == MAP_FAILED) {
-        return core_err_set(-ENOMEM, "out of host memory: measuring copies needs %zu bytes",
-                            2 * bench->bytes);
+        return core_err_set(
+            -ENOMEM, "out of memory: measuring copies needs %zu bytes for the host's buffers",
+            2 * bench->bytes);
     }
     bench->host = host;
     memset(host, 1, 2 * bench->bytes);

@@ -344,6 +344,9 @@ static int pass_odd(struct core_json_scan *scan, size_t *at, size_t begin, bool 
             *at += 2;
             return 0;
         }
+        if (left == 1) {
+            return refuse(scan, begin, "this string is never closed");
+        }
         return refuse(
             scan, *at,
             "unknown escape in a string; allowed: \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX");

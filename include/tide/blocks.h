@@ -65,8 +65,8 @@ struct tide_blocks_options {
     uint64_t device_bytes; /* budget of device memory for copies of blocks; 0: none */
 };
 
-/* Creates a block store. -EBUSY: a store uses one of the directories. -ENOSPC, -EFBIG: the space
- * cannot be reserved. */
+/* Creates a block store. Returns 0 or an error. -EBUSY: a store uses one of the directories.
+ * -ENOSPC, -EFBIG: the space cannot be reserved. */
 TIDE_API int tide_blocks_create(struct tide_context *context,
                                 const struct tide_blocks_options *options,
                                 struct tide_blocks **out);
@@ -85,32 +85,33 @@ struct tide_block {
 };
 
 /* Stores `bytes` bytes under a name of 1 to 255 bytes, and replaces an earlier block of this name.
- * -EBUSY: the block is pinned. -ENOMEM, -ENOSPC: there is no place for the new bytes; an earlier
- * block stays. -EAGAIN: TIDE_BLOCKS_TOKENS operations are not done yet. */
+ * Returns 0 or an error. -EBUSY: the block is pinned. -ENOMEM, -ENOSPC: there is no place for the
+ * new bytes; an earlier block stays. -EAGAIN: TIDE_BLOCKS_TOKENS operations are not done yet. */
 TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const void *data,
                              uint64_t bytes);
 
 /* Reads a block into `buffer`, which has room for `bytes` bytes. `out` may be NULL if there is a
  * buffer. A block that is only on the drives is read straight into the buffer if the block's size
- * and the buffer's address are multiples of 4096.
- * `buffer` NULL: pins the block in the store's memory. The data of *out is valid, and may be
- * written to, until tide_blocks_release was called once for each such get of the block.
- * -ENOENT: there is no such block. -EBUSY: `buffer` is NULL and the block is pinned on the device.
- * -ENOMEM, -ENOSPC: no memory can be freed for the block. -EBADMSG: the drives returned other bytes
- * than were written. -EAGAIN like tide_blocks_put. The error may be one of writing an evicted
- * block. */
+ * and the buffer's address are multiples of 4096. `buffer` NULL: pins the block in the store's
+ * memory. The data of *out is valid, and may be written to, until tide_blocks_release was called
+ * once for each such get of the block. Returns 0 or an error. -ENOENT: there is no such block.
+ * -EBUSY: `buffer` is NULL and the block is pinned on the device. -ENOMEM, -ENOSPC: no memory can
+ * be freed for the block. -EBADMSG: the drives returned other bytes than were written. -EAGAIN like
+ * tide_blocks_put. The error may be one of writing an evicted block. */
 TIDE_API int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer,
                              uint64_t bytes, struct tide_block *out);
 
 /* Ends one pin. `changed` is 1 if the application has written to the pinned memory. Memory on the
  * device is then first copied to the host; if that fails, the pin stays, and the error is one of
- * tide_blocks_put. */
+ * tide_blocks_put. Returns 0 or an error. */
 TIDE_API int tide_blocks_release(struct tide_blocks *blocks, const char *name, int changed);
 
-/* Begins to read a block into host memory, if that is possible without waiting. */
+/* Begins to read a block into host memory, if that is possible without waiting. Returns 0 or an
+ * error. */
 TIDE_API int tide_blocks_prefetch(struct tide_blocks *blocks, const char *name);
 
-/* Deletes a block. -ENOENT: there is none. -EBUSY: it is pinned. -EAGAIN like tide_blocks_put. */
+/* Deletes a block. Returns 0 or an error. -ENOENT: there is none. -EBUSY: it is pinned. -EAGAIN
+ * like tide_blocks_put. */
 TIDE_API int tide_blocks_drop(struct tide_blocks *blocks, const char *name);
 
 /* ---- Asynchronous operations ---- */
@@ -135,13 +136,14 @@ enum { TIDE_BLOCKS_TOKENS = 1024 };
 
 /* Begins a put. *token names the operation. `data` is borrowed until the operation is done. `io`
  * NULL: all zero. A result is kept until a later operation takes its place; unfinished operations
- * keep their places. -EAGAIN: TIDE_BLOCKS_TOKENS operations are not done yet. Errors of the
- * operation itself are returned for the token. */
+ * keep their places. Returns 0 or an error. -EAGAIN: TIDE_BLOCKS_TOKENS operations are not done
+ * yet. Errors of the operation itself are returned for the token. */
 TIDE_API int tide_blocks_put_begin(struct tide_blocks *blocks, const char *name, const void *data,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
 /* Begins a get, with a token as above; `buffer` is borrowed until the operation is done. A get
  * without a buffer pins its block even if nobody waits for the get. A block can be pinned on the
- * host or on the device, not on both. -ENOENT: there is no such block. -EAGAIN as above. */
+ * host or on the device, not on both. Returns 0 or an error. -ENOENT: there is no such block.
+ * -EAGAIN as above. */
 TIDE_API int tide_blocks_get_begin(struct tide_blocks *blocks, const char *name, void *buffer,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
 
@@ -157,7 +159,8 @@ TIDE_API int tide_blocks_wait(struct tide_blocks *blocks, uint64_t token, struct
 
 /* Begins an iteration. The library expects its gets in the previous iteration's order, and reads
  * blocks ahead in that order as memory allows, also the next iteration's first ones. Another order
- * works, too; it is logged and counted, and expected in the next iteration. */
+ * works, too; it is logged and counted, and expected in the next iteration. Returns 0 or an
+ * error. */
 TIDE_API int tide_blocks_iteration(struct tide_blocks *blocks);
 
 /* ---- Information ---- */
@@ -171,7 +174,7 @@ struct tide_block_info {
     uint64_t on_device; /* 1: the device has a copy */
 };
 
-/* Describes a block. -ENOENT: there is none. */
+/* Describes a block. Returns 0 or an error. -ENOENT: there is none. */
 TIDE_API int tide_blocks_describe(struct tide_blocks *blocks, const char *name,
                                   struct tide_block_info *out);
 
@@ -195,6 +198,7 @@ struct tide_blocks_stats {
     uint64_t device_used_bytes;
 };
 
+/* Counts what the store has and did. Returns 0 or an error. */
 TIDE_API int tide_blocks_stats(struct tide_blocks *blocks, struct tide_blocks_stats *out);
 
 /* ---- Memory for others ---- */
@@ -205,7 +209,7 @@ struct tide_pinned;
 
 /* Allocates `bytes` zero bytes. `device` says what uses the memory. NULL or "cpu": drives. "cuda"
  * or "cuda:N": drives and that GPU; the memory is pinned for its copies if the driver permits that.
- * A forked child does not have the memory. */
+ * A forked child does not have the memory. Returns 0 or an error. */
 TIDE_API int tide_pinned_alloc(struct tide_context *context, const char *device, uint64_t bytes,
                                struct tide_pinned **out);
 /* Returns the memory's address; NULL for NULL. */

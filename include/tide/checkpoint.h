@@ -34,22 +34,22 @@ struct tide_checkpoint_options {
 /* Announces a checkpoint after the next step (optional): that step's update then also writes its
  * results to the checkpoint, so that nothing is read again. `application` is ignored. If
  * tide_engine_checkpoint does not follow the step, the announced checkpoint is discarded. Announces
- * nothing without `saves`, or if checkpoints of another run would be replaced. -EBUSY, -EEXIST like
- * tide_engine_checkpoint. */
+ * nothing without `saves`, or if checkpoints of another run would be replaced. Returns 0 or an
+ * error. -EBUSY, -EEXIST like tide_engine_checkpoint. */
 TIDE_API int tide_engine_checkpoint_ahead(struct tide_engine *engine,
                                           const struct tide_checkpoint_options *options);
 
 /* Writes a checkpoint, from which the option `resume` continues the run. It is read back before it
  * gets its final name; older checkpoints are kept until then. Progress is reported as "checkpoint",
  * unless the next step writes the checkpoint. If only the checkpoint cannot be written, the engine
- * and older checkpoints can be used as before. -EBUSY: another run uses the directory. -EEXIST: it
- * has checkpoints of another run and `replace` is 0. */
+ * and older checkpoints can be used as before. Returns 0 or an error. -EBUSY: another run uses the
+ * directory. -EEXIST: it has checkpoints of another run and `replace` is 0. */
 TIDE_API int tide_engine_checkpoint(struct tide_engine *engine,
                                     const struct tide_checkpoint_options *options);
 
 /* Waits for a checkpoint begun with `later`, and returns its error; 0 if it is complete or none was
  * begun. The next checkpoint waits, too, but only logs a warning if the earlier one failed.
- * Destroying the engine discards an unfinished checkpoint. */
+ * Destroying the engine discards an unfinished checkpoint. Returns 0 or an error. */
 TIDE_API int tide_engine_checkpoint_wait(struct tide_engine *engine);
 
 /* How an engine with `resume` began. Pointers are valid as long as the engine. */
@@ -63,19 +63,21 @@ struct tide_resumed {
     size_t application_bytes;
 };
 
+/* Describes the checkpoint from which the engine was resumed. Returns 0 or an error. */
 TIDE_API int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *out);
 
 /* Copies the application's data from a checkpoint to `out`, which has `room` bytes (0: may be
  * NULL), and sets *bytes to its size. Reads the newest checkpoint in `directory` whose manifest can
  * be read, and verifies nothing else of it, so an engine that resumes later may use an older one.
- * -EFBIG: the data does not fit (*bytes is set). -ENOENT: there is no such checkpoint. */
+ * Returns 0 or an error. -EFBIG: the data does not fit (*bytes is set). -ENOENT: there is no such
+ * checkpoint. */
 TIDE_API int tide_checkpoint_peek(struct tide_context *context, const char *directory, void *out,
                                   size_t room, size_t *bytes);
 
 /* Converts a checkpoint to a Hugging Face folder, with the configuration and tokenizer files that
  * the checkpoint contains; of a run with adapters, to a PEFT folder. Verifies what it reads.
- * Progress is reported as "export". -EEXIST like tide_engine_save. -EBADMSG: the checkpoint is
- * damaged. */
+ * Progress is reported as "export". Returns 0 or an error. -EEXIST like tide_engine_save. -EBADMSG:
+ * the checkpoint is damaged. */
 TIDE_API int tide_checkpoint_export(struct tide_context *context, const char *checkpoint,
                                     const char *folder, int overwrite);
 
@@ -84,7 +86,7 @@ TIDE_API int tide_checkpoint_export(struct tide_context *context, const char *ch
  * or a PEFT folder with LoRA, rsLoRA or DoRA on linear layers; its modules_to_save replace those of
  * the base. Works on one tensor at a time. If the adapter's files identify their base, as tide's
  * do, the base is verified first. Progress is reported as "export" for a checkpoint, "verify" while
- * the base is verified, then "merge". -EEXIST like tide_engine_save. */
+ * the base is verified, then "merge". Returns 0 or an error. -EEXIST like tide_engine_save. */
 TIDE_API int tide_adapter_merge(struct tide_context *context, const char *base, const char *adapter,
                                 const char *folder, int overwrite);
 

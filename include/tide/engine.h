@@ -239,7 +239,8 @@ struct tide_engine_options {
     uint64_t pair_length;
 };
 
-/* Fills a struct with the defaults: tide_engine_options_init(&options, sizeof options). */
+/* Fills a struct with the defaults: tide_engine_options_init(&options, sizeof options). Returns 0
+ * or an error. */
 TIDE_API int tide_engine_options_init(struct tide_engine_options *options, size_t struct_bytes);
 
 /* ---- Plans ---- */
@@ -247,8 +248,8 @@ TIDE_API int tide_engine_options_init(struct tide_engine_options *options, size_
 struct tide_plan;
 
 /* Plans where everything is kept, and predicts a step. The model's folder needs no weights.
- * Measures rates unless `rates`, `cache` or `machine` has them. -EFBIG: the budgets, or the space
- * on the drives, are too small. */
+ * Measures rates unless `rates`, `cache` or `machine` has them. Returns 0 or an error. -EFBIG: the
+ * budgets, or the space on the drives, are too small. */
 TIDE_API int tide_plan_create(struct tide_context *context,
                               const struct tide_engine_options *options, struct tide_plan **out);
 /* Destroys a plan of tide_plan_create. */
@@ -293,6 +294,7 @@ struct tide_plan_info {
     uint64_t reduce;
 };
 
+/* Describes a plan. Returns 0 or an error. */
 TIDE_API int tide_plan_describe(const struct tide_plan *plan, struct tide_plan_info *out);
 
 /* The bytes of one kind of data in one tier, per rank. */
@@ -303,7 +305,7 @@ struct tide_plan_part {
     uint64_t bytes;
 };
 
-/* Describes one part of a plan. -ENOENT: there is none at `index`. */
+/* Describes one part of a plan. Returns 0 or an error. -ENOENT: there is none at `index`. */
 TIDE_API int tide_plan_part_at(const struct tide_plan *plan, unsigned index,
                                struct tide_plan_part *out);
 
@@ -321,7 +323,8 @@ struct tide_plan_alternative {
     char why[96];               /* why it was not chosen, in words */
 };
 
-/* Describes one alternative; index 0 is the fastest. -ENOENT: there is none at `index`. */
+/* Describes one alternative; index 0 is the fastest. Returns 0 or an error. -ENOENT: there is none
+ * at `index`. */
 TIDE_API int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
                                       struct tide_plan_alternative *out);
 
@@ -333,22 +336,24 @@ struct tide_plan_what_if {
 };
 
 /* Plans again, as if part `index` were twice as fast or large; takes about as long as the plan
- * took. -ENOENT: there is none at `index`. */
+ * took. Returns 0 or an error. -ENOENT: there is none at `index`. */
 TIDE_API int tide_plan_what_if_at(const struct tide_plan *plan, unsigned index,
                                   struct tide_plan_what_if *out);
 
-/* Prints one command of a step to `text`, which has `bytes` bytes; a longer line is cut. -ENOENT:
- * there is none at `index`. */
+/* Prints one command of a step to `text`, which has `bytes` bytes; a longer line is cut. Returns 0
+ * or an error. -ENOENT: there is none at `index`. */
 TIDE_API int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text,
                                  size_t bytes);
 
-/* Writes a predicted timeline of some steps as JSON for Chrome or Perfetto. */
+/* Writes a predicted timeline of some steps as JSON for Chrome or Perfetto. Returns 0 or an
+ * error. */
 TIDE_API int tide_plan_trace(const struct tide_plan *plan, const char *path);
 
-/* Writes the plan's rates as JSON, for tide_engine_options.rates. */
+/* Writes the plan's rates as JSON, for tide_engine_options.rates. Returns 0 or an error. */
 TIDE_API int tide_plan_rates(const struct tide_plan *plan, const char *path);
 
-/* Removes this plan's rates from `cache`: the next run with this cache measures again. */
+/* Removes this plan's rates from `cache`: the next run with this cache measures again. Returns 0 or
+ * an error. */
 TIDE_API int tide_plan_forget(const struct tide_plan *plan);
 
 /* ---- Engines ---- */
@@ -357,8 +362,8 @@ struct tide_engine;
 
 /* Plans, takes memory and storage, and loads the weights or a checkpoint. Progress is reported as
  * "measure", "store" and "load". The stores' directories are locked until the engine is destroyed.
- * -EFBIG: the budgets, or the space on the drives, are too small. -EBUSY: another run uses a store.
- * -EIO, too, if a file would exceed the system's limit on file sizes. */
+ * Returns 0 or an error. -EFBIG: the budgets, or the space on the drives, are too small. -EBUSY:
+ * another run uses a store. -EIO, too, if a file would exceed the system's limit on file sizes. */
 TIDE_API int tide_engine_create(struct tide_context *context,
                                 const struct tide_engine_options *options,
                                 struct tide_engine **out);
@@ -386,7 +391,8 @@ struct tide_batch {
 };
 
 /* Counts the tokens of a batch's longest pair with TIDE_LOSS_DPO, for `pair_length`: tokens of the
- * prompt with which both rows begin count once, tokens after a row's last target not at all. */
+ * prompt with which both rows begin count once, tokens after a row's last target not at all.
+ * Returns 0 or an error. */
 TIDE_API int tide_pair_length(const struct tide_batch *batch, uint32_t *out);
 
 struct tide_step {
@@ -428,11 +434,11 @@ struct tide_step {
 /* Trains one step on `count` micro-batches, at most accum x ranks, those of rank 0 first; `lr` is
  * the learning rate. With fewer micro-batches, a step computes less (a rank without any computes
  * one of padding), but moves as much data. A norm that is not finite skips the step with fp16 or
- * `check_overflow`; otherwise the step fails with -EDOM, and the message names the block.
- * After -EINVAL for wrong arguments, the engine can be used as before. After an error that ends the
- * run (-EDOM, -EIO, -ENOSPC, -EBADMSG, -ETIMEDOUT; -ERANGE: an overflow at the smallest loss
- * scale), later calls that need the model return that error again, and the engine can only be
- * destroyed. */
+ * `check_overflow`; otherwise the step fails with -EDOM, and the message names the block. After
+ * -EINVAL for wrong arguments, the engine can be used as before. After an error that ends the run
+ * (-EDOM, -EIO, -ENOSPC, -EBADMSG, -ETIMEDOUT; -ERANGE: an overflow at the smallest loss scale),
+ * later calls that need the model return that error again, and the engine can only be destroyed.
+ * Returns 0 or an error. */
 TIDE_API int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batches,
                               unsigned count, double lr, struct tide_step *out);
 
@@ -455,7 +461,7 @@ struct tide_engine_wait {
 };
 
 /* Describes the last step's stalls for the reason `index`, a value of enum tide_wait; a newer
- * library may have more. -ENOENT: there is no such reason. */
+ * library may have more. Returns 0 or an error. -ENOENT: there is no such reason. */
 TIDE_API int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
                                  struct tide_engine_wait *out);
 
@@ -468,12 +474,13 @@ struct tide_engine_drive {
     uint64_t write_bytes;
 };
 
-/* Describes the store `index` of `stores` in the last step. -ENOENT: there is no such store. */
+/* Describes the store `index` of `stores` in the last step. Returns 0 or an error. -ENOENT: there
+ * is no such store. */
 TIDE_API int tide_engine_drive_at(const struct tide_engine *engine, unsigned index,
                                   struct tide_engine_drive *out);
 
-/* Sets the betas of later steps, in [0, 1). SGD uses beta1 as its momentum; Adagrad uses
- * neither. */
+/* Sets the betas of later steps, in [0, 1). SGD uses beta1 as its momentum; Adagrad uses neither.
+ * Returns 0 or an error. */
 TIDE_API int tide_engine_betas(struct tide_engine *engine, double beta1, double beta2);
 
 struct tide_evaluation {
@@ -486,12 +493,13 @@ struct tide_evaluation {
     uint64_t reward_right; /* pairs whose chosen row has the larger reward */
 };
 
-/* Computes the loss of one micro-batch without training. Errors are as in tide_engine_step. */
+/* Computes the loss of one micro-batch without training. Returns 0 or an error. Errors are as in
+ * tide_engine_step. */
 TIDE_API int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
                                   struct tide_evaluation *out);
 
 /* Computes the most likely token after `length` ids, at most a row of the engine, by a forward pass
- * over all of them. */
+ * over all of them. Returns 0 or an error. */
 TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids, uint32_t length,
                                  int32_t *out);
 
@@ -501,25 +509,25 @@ TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids,
  * files are moved there one by one. `overwrite` replaces files of the same names, and removes other
  * files of a model or of adapters (config.json, model*.safetensors and their index,
  * adapter_config.json, adapter_model.safetensors); the rest stays. Progress is reported as "save".
- * -EEXIST: FOLDER exists and is not empty, unless `overwrite` is 1, or FOLDER.partial has files
- * that no run of tide wrote. -EBUSY: another run has reserved FOLDER. -EBADMSG: other bytes were
- * read back than were written. If the last renames fail, FOLDER.partial keeps the complete model;
- * the next run that reserves or saves to FOLDER continues. */
+ * Returns 0 or an error. -EEXIST: FOLDER exists and is not empty, unless `overwrite` is 1, or
+ * FOLDER.partial has files that no run of tide wrote. -EBUSY: another run has reserved FOLDER.
+ * -EBADMSG: other bytes were read back than were written. If the last renames fail, FOLDER.partial
+ * keeps the complete model; the next run that reserves or saves to FOLDER continues. */
 TIDE_API int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite);
 
 /* Checks that tide_engine_save could write this folder and that there is space for its files, and
  * reserves it for this engine by a mark in FOLDER.partial. The reservation ends when the folder is
- * saved, another folder is reserved, or the engine is destroyed. Errors are as in
- * tide_engine_save. */
+ * saved, another folder is reserved, or the engine is destroyed. Returns 0 or an error. Errors are
+ * as in tide_engine_save. */
 TIDE_API int tide_engine_save_reserve(struct tide_engine *engine, const char *folder,
                                       int overwrite);
 
 /* Reserves a folder before there is an engine, so that a second run for it fails early. Does not
  * check the contents of FOLDER. `context` must not be NULL. A context reserves one folder at a
  * time, until the context is destroyed, or one of its engines saves to the folder or reserves it.
- * -EBUSY: another run has reserved FOLDER. -EEXIST: FOLDER.partial has files that no run of tide
- * wrote, or a stopped run's complete result, which would replace newer files. -ENOENT: a part of
- * such a result is missing. */
+ * Returns 0 or an error. -EBUSY: another run has reserved FOLDER. -EEXIST: FOLDER.partial has files
+ * that no run of tide wrote, or a stopped run's complete result, which would replace newer files.
+ * -ENOENT: a part of such a result is missing. */
 TIDE_API int tide_folder_claim(struct tide_context *context, const char *folder);
 
 /* Removes the FOLDER.partial of tide_folder_claim, if no engine has taken it over and nothing was
@@ -538,9 +546,10 @@ struct tide_engine_memory {
 
 /* With the option `trace`, does the pending update, then writes the timeline; without it, does
  * nothing. An incomplete file is removed. If this is not called, tide_engine_destroy writes the
- * timeline and only logs an error. */
+ * timeline and only logs an error. Returns 0 or an error. */
 TIDE_API int tide_engine_trace(struct tide_engine *engine);
 
+/* Describes the engine's memory. Returns 0 or an error. */
 TIDE_API int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memory *out);
 
 #ifdef __cplusplus

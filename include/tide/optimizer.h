@@ -47,7 +47,8 @@ struct tide_optim_group {
     uint64_t no_bias_correction; /* 1: Adam(W) without bias correction */
 };
 
-/* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof. */
+/* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof. Returns 0 or an
+ * error. */
 TIDE_API int tide_optim_group_init(struct tide_optim_group *group, size_t struct_bytes);
 
 struct tide_optim_parameter {
@@ -114,12 +115,13 @@ struct tide_optim_options {
     uint64_t check_gradients;
 };
 
-/* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof. */
+/* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof. Returns 0 or an
+ * error. */
 TIDE_API int tide_optim_options_init(struct tide_optim_options *options, size_t struct_bytes);
 
-/* Takes memory and storage. Masters are initialised with the weights, moments with zero. -EFBIG:
- * the budget, or the space on the drives, is too small. -EBUSY: another run uses a store. -EIO,
- * too, if a file would exceed the system's limit on file sizes. */
+/* Takes memory and storage. Masters are initialised with the weights, moments with zero. Returns 0
+ * or an error. -EFBIG: the budget, or the space on the drives, is too small. -EBUSY: another run
+ * uses a store. -EIO, too, if a file would exceed the system's limit on file sizes. */
 TIDE_API int tide_optim_create(struct tide_context *context,
                                const struct tide_optim_options *options, struct tide_optim **out);
 /* Waits for the updates of closed steps, then destroys the optimizer and its files in the stores.
@@ -134,14 +136,14 @@ TIDE_API void tide_optim_destroy(struct tide_optim *optim);
 /* Submits a gradient of parameter `parameter`. The array is borrowed: it must not change until
  * *token is reached, which may be after the end of the step. With `accumulate` and with `device`,
  * the library copies the gradient instead. `last` 0: more gradients of this parameter follow in
- * this step (only with `accumulate`). Waits for the parameter's update of the last step. -EALREADY:
- * the parameter has its last gradient. */
+ * this step (only with `accumulate`). Waits for the parameter's update of the last step. Returns 0
+ * or an error. -EALREADY: the parameter has its last gradient. */
 TIDE_API int tide_optim_submit(struct tide_optim *optim, uint64_t parameter, const void *gradient,
                                int last, uint64_t *token);
 
 /* Closes the step, without waiting. A parameter without a gradient keeps its weights, states and
- * count of steps. *token is reached when the step's updates are done. -ENODATA: no gradient was
- * submitted. Polls and waits return a later error. */
+ * count of steps. *token is reached when the step's updates are done. Returns 0 or an error.
+ * -ENODATA: no gradient was submitted. Polls and waits return a later error. */
 TIDE_API int tide_optim_step(struct tide_optim *optim, uint64_t *token);
 
 /* Waits until a token is reached. Returns 0 or the error that ended the optimizer. */
@@ -160,8 +162,8 @@ struct tide_optim_result {
     uint64_t skipped; /* 1: the norm was not finite and nothing changed */
 };
 
-/* Describes the last closed step; waits for its norm. -EDOM: a gradient is not finite; the message
- * names the first parameter of its block, unless another process has it. */
+/* Describes the last closed step; waits for its norm. Returns 0 or an error. -EDOM: a gradient is
+ * not finite; the message names the first parameter of its block, unless another process has it. */
 TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out);
 
 /* Only with `device`: sets the CUDA stream of later calls; initially the default stream (NULL). The
@@ -170,7 +172,8 @@ TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result 
  * Work put on the stream after tide_optim_submit may overwrite the gradient; work put there after
  * tide_optim_wait_parameter finds the new weights. If the parameter's next gradient is already
  * submitted, tide_optim_wait_parameter copies no weights to the GPU; its next call after that step
- * does. It also copies weights that tide_optim_load or tide_optim_set_states changed. */
+ * does. It also copies weights that tide_optim_load or tide_optim_set_states changed. Returns 0 or
+ * an error. */
 TIDE_API int tide_optim_set_stream(struct tide_optim *optim, void *stream);
 
 /* Tells which elements of a parameter this process updates: `count` (may be 0) from `first` on.
@@ -178,24 +181,25 @@ TIDE_API int tide_optim_set_stream(struct tide_optim *optim, void *stream);
  * step. Before a submit the program sums these elements' gradients over all processes
  * (reduce-scatter); other elements are not read. After the update it sends these elements' weights
  * to all (all-gather). With the same sums, results are bit-identical to those of one process. Each
- * process has its own directories of stores and checkpoints (tide_optim_load_shares). */
+ * process has its own directories of stores and checkpoints (tide_optim_load_shares). Returns 0 or
+ * an error. */
 TIDE_API int tide_optim_share(const struct tide_optim *optim, uint64_t parameter, uint64_t *first,
                               uint64_t *count);
 
 /* ---- Between steps ---- */
 
 /* Replaces a group's hyperparameters for the steps after the last closed one; call it before the
- * first gradient of a step. */
+ * first gradient of a step. Returns 0 or an error. */
 TIDE_API int tide_optim_set_group(struct tide_optim *optim, uint64_t index,
                                   const struct tide_optim_group *group);
 
 /* Sets the factor by which the program multiplies the loss, above 0 and up to 1e30 (initially 1);
- * gradients of later steps are divided by it. Waits for the last step. -EBUSY: a step has a
- * gradient. */
+ * gradients of later steps are divided by it. Waits for the last step. Returns 0 or an error.
+ * -EBUSY: a step has a gradient. */
 TIDE_API int tide_optim_set_loss_scale(struct tide_optim *optim, double loss_scale);
 
 /* Reports that the program wrote a parameter's weights: sets its master to them, and keeps its
- * moments. Waits for the last step. -EBUSY: a step has a gradient. */
+ * moments. Waits for the last step. Returns 0 or an error. -EBUSY: a step has a gradient. */
 TIDE_API int tide_optim_weights_changed(struct tide_optim *optim, uint64_t parameter);
 
 /* The program's arrays for one parameter's states, in fp32. NULL: that state is not copied. */
@@ -209,30 +213,30 @@ struct tide_optim_arrays {
 };
 
 /* Copies a parameter's states to `arrays`. *updates is the number of steps that updated the
- * parameter. Waits for the last step. -ENOTSUP: the rule does not have a moment that `arrays`
- * wants. -EBUSY: a step has a gradient. */
+ * parameter. Waits for the last step. Returns 0 or an error. -ENOTSUP: the rule does not have a
+ * moment that `arrays` wants. -EBUSY: a step has a gradient. */
 TIDE_API int tide_optim_get_states(struct tide_optim *optim, uint64_t parameter,
                                    const struct tide_optim_arrays *arrays, uint64_t *updates);
 
 /* Copies `arrays` to a parameter's states and sets its number of steps, which corrects Adam's bias.
  * The weights follow the master. Moments of fewer bits are rounded to nearest. Waits for the last
- * step. Errors are as in tide_optim_get_states; after an error of a drive, old and new states may
- * be mixed. */
+ * step. Returns 0 or an error. Errors are as in tide_optim_get_states; after an error of a drive,
+ * old and new states may be mixed. */
 TIDE_API int tide_optim_set_states(struct tide_optim *optim, uint64_t parameter,
                                    const struct tide_optim_arrays *arrays, uint64_t updates);
 
 /* Writes weights and states to DIRECTORY/checkpoint-N after N steps, and keeps the `keep` newest
  * checkpoints (0: all). A checkpoint is read back before it gets its name; a failure leaves older
- * ones unchanged. Waits for the last step. -EBUSY: a step has a gradient, or another process writes
- * there. -EEXIST: the directory has checkpoints of another run. */
+ * ones unchanged. Waits for the last step. Returns 0 or an error. -EBUSY: a step has a gradient, or
+ * another process writes there. -EEXIST: the directory has checkpoints of another run. */
 TIDE_API int tide_optim_save(struct tide_optim *optim, const char *directory, uint64_t keep);
 
 /* Reads the checkpoint at `path` or, in a directory of checkpoints, the newest one; if that is
  * damaged (-EBADMSG), the next older one. Parameters, rule and moments must be those of the
  * optimizer that wrote it; budgets may differ. The caller's weights are overwritten; groups keep
- * their settings. *step is the number of steps done. -EINVAL: the checkpoint does not fit. -EBUSY:
- * a step has a gradient. -ENOENT: there is no checkpoint. After other errors, destroy the
- * optimizer. */
+ * their settings. *step is the number of steps done. Returns 0 or an error. -EINVAL: the checkpoint
+ * does not fit. -EBUSY: a step has a gradient. -ENOENT: there is no checkpoint. After other errors,
+ * destroy the optimizer. */
 TIDE_API int tide_optim_load(struct tide_optim *optim, const char *path, uint64_t *step);
 
 /* Like tide_optim_load, for checkpoints that several processes saved, even another number of
@@ -240,7 +244,7 @@ TIDE_API int tide_optim_load(struct tide_optim *optim, const char *path, uint64_
  * order; from directories, the newest step that all have is read. Only checkpoints with states of
  * this process's share are needed and read. The weights of this share are overwritten; the program
  * sends them to all processes as after an update, and checks that all loaded the same *step. The
- * message of -EINVAL names a process whose checkpoint is missing. */
+ * message of -EINVAL names a process whose checkpoint is missing. Returns 0 or an error. */
 TIDE_API int tide_optim_load_shares(struct tide_optim *optim, const char *const *paths,
                                     size_t count, uint64_t *step);
 
@@ -253,6 +257,7 @@ struct tide_optim_info {
     uint64_t blocks;         /* small parameters share one */
 };
 
+/* Describes an optimizer. Returns 0 or an error. */
 TIDE_API int tide_optim_describe(const struct tide_optim *optim, struct tide_optim_info *out);
 
 #ifdef __cplusplus

@@ -88,7 +88,7 @@ struct tide_build {
     const char *target;   /* "x86_64 linux release" */
 };
 
-/* Describes the running library. */
+/* Describes the running library. Returns 0 or an error. */
 TIDE_API int tide_build_info(struct tide_build *out);
 
 /* One of several implementations of one task. */
@@ -99,7 +99,8 @@ struct tide_backend {
     uint64_t built;   /* 1: compiled in. Opening it shows whether it works here */
 };
 
-/* Describes one back end, compiled in or not. -ENOENT: there is none at `index`. */
+/* Describes one back end, compiled in or not. Returns 0 or an error. -ENOENT: there is none at
+ * `index`. */
 TIDE_API int tide_backend_at(unsigned index, struct tide_backend *out);
 
 /* A third-party library that tide can use. */
@@ -109,7 +110,7 @@ struct tide_library {
     const char *state; /* its version, "found" or "required", or why it is not used */
 };
 
-/* Describes one third-party library. -ENOENT: there is none at `index`. */
+/* Describes one third-party library. Returns 0 or an error. -ENOENT: there is none at `index`. */
 TIDE_API int tide_library_at(unsigned index, struct tide_library *out);
 
 /* ---- Contexts: log and progress ---- */
@@ -138,7 +139,7 @@ struct tide_context_options {
 
 struct tide_context;
 
-/* Creates a context. With `options` NULL it has no callbacks. */
+/* Creates a context. With `options` NULL it has no callbacks. Returns 0 or an error. */
 TIDE_API int tide_context_create(const struct tide_context_options *options,
                                  struct tide_context **out);
 /* Destroys a context. All objects made with it must have been destroyed. */
@@ -160,7 +161,7 @@ struct tide_device_info {
  * -ENODEV: there is none; -ENOTSUP: the kind is not compiled in; both messages say what to do. */
 TIDE_API int tide_device_count(struct tide_context *context, const char *kind);
 
-/* Opens a device ("cpu", "cuda" or "cuda:N"), describes it and closes it. */
+/* Opens a device ("cpu", "cuda" or "cuda:N"), describes it and closes it. Returns 0 or an error. */
 TIDE_API int tide_device_describe(struct tide_context *context, const char *device,
                                   struct tide_device_info *out);
 
@@ -174,7 +175,7 @@ struct tide_device_rates {
 };
 
 /* Measures copies of `bytes` bytes. Needs two buffers of this size on the host and two on the
- * device. */
+ * device. Returns 0 or an error. */
 TIDE_API int tide_device_measure(struct tide_context *context, const char *device, size_t bytes,
                                  struct tide_device_rates *out);
 

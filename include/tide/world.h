@@ -43,16 +43,14 @@ struct tide_world_options {
 
 /* Connects the processes that were started together: by the MPI library of their launcher or, with
  * torchrun, over TCP. Waits until all are connected. *out is NULL without a launcher, and may be
- * NULL with a single process. `options` may be NULL.
- *
- * An application that uses MPI itself initialises it with MPI_THREAD_MULTIPLE before this call, and
- * finalizes it; the library then uses a duplicate of MPI_COMM_WORLD on its own thread. Otherwise
- * the library initialises MPI, and tide_world_close finalizes it. MPI cannot be initialised again,
- * so this process then cannot open another world.
- *
- * -ENOTSUP: torchrun started the processes and `cards` is 0 or NCCL is missing, or tide's module
- * for that MPI library is missing. -EPROTO: the processes do not match, for example in their
- * builds. -ETIMEDOUT: processes of torchrun do not meet within twice silence_seconds. */
+ * NULL with a single process. `options` may be NULL.  An application that uses MPI itself
+ * initialises it with MPI_THREAD_MULTIPLE before this call, and finalizes it; the library then uses
+ * a duplicate of MPI_COMM_WORLD on its own thread. Otherwise the library initialises MPI, and
+ * tide_world_close finalizes it. MPI cannot be initialised again, so this process then cannot open
+ * another world.  -ENOTSUP: torchrun started the processes and `cards` is 0 or NCCL is missing, or
+ * tide's module for that MPI library is missing. Returns 0 or an error. -EPROTO: the processes do
+ * not match, for example in their builds. -ETIMEDOUT: processes of torchrun do not meet within
+ * twice silence_seconds. */
 TIDE_API int tide_world_open(const struct tide_world_options *options, struct tide_world **out);
 
 struct tide_world_info {
@@ -70,6 +68,7 @@ struct tide_world_info {
     const char *difference;
 };
 
+/* Describes a world. Returns 0 or an error. */
 TIDE_API int tide_world_describe(const struct tide_world *world, struct tide_world_info *out);
 
 /* Returns this process's rank from its launcher's variables; 0 if it was started alone. Needs no

@@ -15,7 +15,7 @@ struct tide_world {
     char difference[512];     /* describes the first argument that differs; "": none does */
 };
 
-/* Returns the largest number of ranks that share a host, and so the host's budget. */
+/* Returns the largest number of ranks on one host. They share its budget. */
 unsigned world_ranks_per_host(const struct coll_peers *peers);
 /* Returns the number of ranks on this process's host. */
 unsigned world_ranks_of_host(const struct coll_peers *peers);

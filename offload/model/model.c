@@ -174,8 +174,11 @@ static int list_param(struct model *model, const struct model_options *options,
         param->elements > BLOCKS_ELEMENTS_MAX) {
         char name[BLOCKS_NAME_BYTES_MAX + 1];
         print_block_name(model, index, name, sizeof name);
-        return core_err_set(-EINVAL, "%s of %s would have %" PRId64 " x %" PRId64 " elements",
-                            model_role_name(param->role), name, param->rows, param->cols);
+        return core_err_set(-EINVAL,
+                            "%s of %s would have %" PRId64 " x %" PRId64
+                            " elements; the maximum is %" PRIu64,
+                            model_role_name(param->role), name, param->rows, param->cols,
+                            (uint64_t)BLOCKS_ELEMENTS_MAX);
     }
     return list_parts(model, options, row, index, param);
 }

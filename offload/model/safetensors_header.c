@@ -134,9 +134,15 @@ static int check_bytes(const struct model_tensor *tensor, unsigned bits)
     }
     uint64_t all_bits;
     overflow |= __builtin_mul_overflow(elements, (uint64_t)bits, &all_bits);
-    if (overflow || all_bits % 8 != 0) {
-        return core_err_set(-EINVAL, "the shape of tensor %s overflows or ends inside a byte",
+    if (overflow) {
+        return core_err_set(-EINVAL, "the shape of tensor %s has more than 2^64 bits",
                             tensor->name);
+    }
+    if (all_bits % 8 != 0) {
+        return core_err_set(-EINVAL,
+                            "tensor %s has %" PRIu64
+                            " elements of %u bits, which are no whole number of bytes",
+                            tensor->name, elements, (unsigned)bits);
     }
     if (all_bits / 8 != tensor->bytes) {
         return core_err_set(-EINVAL,

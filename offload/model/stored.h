@@ -75,6 +75,6 @@ struct model_stored_source {
 int model_stored_open(const struct model_stored_source *source, struct model_stored_reader **out);
 void model_stored_close(struct model_stored_reader *reader); /* Accepts NULL */
 /* Reads the next bytes, and zeros after the end; skips them if `to` is NULL. Refuses weights that
- * have no code. */
+ * are not finite or, for int8, beyond fp16. */
 int model_stored_read(struct model_stored_reader *reader, void *to, uint64_t bytes);
 #endif

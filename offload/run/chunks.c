@@ -1,4 +1,4 @@
-/* chunks.c: finds chunks and moves one at a time. */
+/* chunks.c: finds chunks, begins to move them or their pages, and takes slots for them. */
 #include "offload/run/chunks.h"
 
 #include <errno.h>

@@ -15,7 +15,7 @@
 struct block_writer {
     struct store_checkpoint_write *checkpoint;
     uint32_t block;
-    bool here; /* for merge_sums: the other process writes into this process's files */
+    bool here; /* for merge_sums: the sender of the sums writes into this process's files */
 };
 
 static int write_states(void *context, const struct adam_arrays *arrays)

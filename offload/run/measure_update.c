@@ -120,9 +120,9 @@ static void warn_cached(const struct run_shapes *shapes, const struct run_option
         core_log(CORE_LOG_WARN,
                  "the rate of the update is measured with %" PRIu64
                  " MiB, which fit into the processors' caches of %" PRIu64
-                 " MiB: the plan may show steps as shorter than they are; a larger --host-memory "
-                 "measures with more",
-                 bytes >> 20, cache >> 20);
+                 " MiB: the plan may show steps as shorter than they are%s",
+                 bytes >> 20, cache >> 20,
+                 bytes < update_bytes_max ? "; a larger --host-memory measures with more" : "");
     }
 }
 

@@ -106,8 +106,8 @@ struct plan_format run_options_format_of(const struct run_options *options,
 /* Returns the bytes of memory that an element's update reads and writes. States and weights count
  * twice, but weights beside an fp32 master once: they are only written. */
 double run_options_touched_bytes(const struct plan_format *format);
-/* Returns the back end for files other than the store's; NULL: probed, even if the store is in
- * memory. */
+/* Returns the back end for files other than the store's; NULL: the first that works. A store in
+ * memory gives NULL, too. */
 const char *run_options_file_io(const struct run_options *options);
 int64_t run_options_stall_ns(const struct run_options *options);
 /* Returns the type of weights in a checkpoint. */

@@ -259,7 +259,7 @@ static int lay_out(struct store_image *image, enum store_stream stream)
     image->offsets[stream] = offsets;
     image->first_cuts[stream] = cuts;
     if (offsets == NULL || cuts == NULL) {
-        return core_err_set(-ENOMEM, "no memory for the offsets of %zu blocks", rows);
+        return core_err_set(-ENOMEM, "no memory for the offsets of %zu blocks", rows - 1);
     }
     int rc = make_header(image, stream);
     offsets[0] = image->header_bytes[stream];

@@ -104,7 +104,7 @@ static void wrong_options(void)
     tide_blocks_destroy(NULL);
 }
 
-/* Calls without a store, or without an output parameter, are refused. */
+/* Calls without a store, and creations without an output parameter, are refused. */
 static void null_arguments(void)
 {
     struct tide_block block = {.struct_bytes = sizeof block};

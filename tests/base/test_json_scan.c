@@ -112,7 +112,7 @@ static void refuses(void)
         {"\"\\x\"", "1:2: unknown escape"},
         {"\"\\u12g4\"", "four hexadecimal digits"},
         {"\"\\u12\"", "four hexadecimal digits"},
-        {"\"\\", "unknown escape"},
+        {"\"\\", "1:1: this string is never closed"},
         {"\"\x80\"", "invalid UTF-8 (byte 0x80)"},
         {"\"\xc0\xaf\"", "invalid UTF-8"},
         {"\"\xed\xa0\x80\"", "invalid UTF-8"},

@@ -1,5 +1,5 @@
 /* bench_block_cuda.c: how fast a card computes one block of an 8B Llama forward and backward, in
- * bf16, 4 rows of a quarter of 16384 tokens. Prints `block` in TFLOP/s, as torch_ops.py does, and
+ * bf16, 4 rows of 4096 tokens (--quick: 1024). Prints `block` in TFLOP/s, as torch_ops.py does, and
  * in tokens per second. Options: card_bench.h. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -21,7 +21,7 @@ struct card_shape {
     int32_t hidden, inner, vocab, heads, kv_heads, dim;
     int32_t qkv;             /* width of queries, keys and values */
     int32_t attention_heads; /* query heads; up to 8 share a key head */
-    int32_t divisor;         /* of fixed sizes of ops */
+    int32_t divisor;         /* sizes that do not depend on the model are divided by it */
     uint64_t updated;        /* weights */
     size_t array_bytes, scratch_bytes, copy_bytes;
 };

@@ -125,7 +125,7 @@ static void json_reads_back(void)
     core_json_destroy(doc);
 }
 
-/* A point is a line with the columns of the header; paths are quoted. */
+/* A point is a line with the columns of the header; a path with commas is quoted. */
 static void csv(void)
 {
     struct bench_report report = make("/nv,me \"x\"");

@@ -100,7 +100,7 @@ static void room_of_a_pair(void)
     rig_end();
 }
 
-/* Rows that are not pairs, and flags that pairs do not allow, are refused before anything is
+/* Rows that do not fit --loss, and an adapter with whole modules, are refused before anything is
  * written. */
 static void refused(void)
 {

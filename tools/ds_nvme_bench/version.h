@@ -1,4 +1,4 @@
-/* version.h: version of this build. */
+/* version.h: the version, compiler and commit of this build. */
 #ifndef TOOLS_DS_NVME_BENCH_VERSION_H
 #define TOOLS_DS_NVME_BENCH_VERSION_H
 

@@ -80,15 +80,21 @@ void finetune_context_fini(struct finetune_context *talk)
 }
 
 /* Says what the path is instead of a model folder. */
-static int refuse_kind(const char *path, uint32_t what, bool empty)
+static int refuse_kind(const char *path, const struct tide_inspection *found)
 {
+    const uint32_t what = found->what;
+    const bool bare = found->files == 0; /* no store, but maybe kept bases, which `note` counts */
     if (what == TIDE_CHECKPOINT) {
         return core_err_set(-EINVAL,
                             "--model %s is a checkpoint; --resume continues its run, and `tide "
                             "export` converts it to a model folder",
                             path);
     }
-    if (what == TIDE_STORE_FOLDER && empty) {
+    if (what == TIDE_STORE_FOLDER && bare && found->note[0] != '\0') {
+        return core_err_set(-EINVAL, "--model %s has %s, but no model (there is no config.json)",
+                            path, found->note);
+    }
+    if (what == TIDE_STORE_FOLDER && bare) {
         return core_err_set(-EINVAL,
                             "--model %s is empty: neither a model (there is no config.json) nor a "
                             "checkpoint (no manifest.json)",
@@ -168,7 +174,7 @@ int finetune_context_inspect(struct finetune_context *talk, const char *path, bo
         return core_err_set(-EINVAL, "--model %s: %s", path, out->problem);
     }
     if (out->what != TIDE_MODEL_FOLDER) {
-        return refuse_kind(path, out->what, out->files == 0);
+        return refuse_kind(path, out);
     }
     /* config.json was understood, but the weights may be wrong. */
     const bool understood = out->parameters > 0;

@@ -19,7 +19,7 @@ struct finetune_data_options {
     const char *model;  /* folder with the tokenizer */
     int64_t vocab;      /* ids must be below it */
     int64_t length_max; /* most tokens of a row */
-    bool cut;           /* cut and count longer rows; else they are errors */
+    bool cut;           /* cut and count longer rows; without it and `split` they are errors */
     unsigned batch;     /* rows of a micro-batch; with `pairs`, pairs */
     unsigned step_max;  /* most micro-batches of a step */
     bool pack;          /* several rows in one of `length_max`, without attention between them */
