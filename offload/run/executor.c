@@ -290,8 +290,8 @@ static void lane_watch(struct run_executor *executor, uint64_t n, int q)
     executor->watch(executor->watch_user, n, command, begin_ns, end_ns);
 }
 
-/* Counts the lane's ended commands up to `place`, after those of the tape before. Returns 1 if there
- * are new ones, 0 if not, or the line's error. */
+/* Counts the lane's ended commands up to `place`, after those of the tape before. Returns 1 if
+ * there are new ones, 0 if not, or the line's error. */
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place)
 {
     struct tape_state *state = &executor->tapes[n % WINDOW];
