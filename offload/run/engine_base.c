@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,11 +58,18 @@ void run_engine_base_close(struct run_engine *engine)
     }
 }
 
+/* Returns whether the message names the kept base. A long path is cut in messages. */
+static bool blames_base(const struct run_engine *engine)
+{
+    char path[CORE_ERR_MESSAGE_BYTES / 2];
+    snprintf(path, sizeof path, "%s", model_kept_path(engine->kept));
+    return strstr(core_err_message(), path) != NULL;
+}
+
 /* Wrong data in the kept base would fail the next run, too. */
 void run_engine_base_check(const struct run_engine *engine, int rc)
 {
-    if (rc == -EBADMSG && engine->kept != NULL &&
-        strstr(core_err_message(), model_kept_path(engine->kept)) != NULL) {
+    if (rc == -EBADMSG && engine->kept != NULL && blames_base(engine)) {
         const struct core_err kept = core_err_keep(rc);
         model_kept_drop(engine->kept);
         (void)core_err_first(&kept, 0);

@@ -233,6 +233,12 @@ static void resumed_otherwise(void)
     expect(0, LONE "--steps 6 --resume --threads 1");
     expect(0, LONE "--steps 8 --resume"); /* with the checkpoint's single thread */
     check_true(strstr(rig_err, "threads was ") == NULL);
+    check_true(strstr(rig_err, "the learning rate follows") == NULL);
+    expect(0, LONE "--steps 9 --resume --lr 0.5 --schedule cosine --warmup 2");
+    check_contains(rig_err,
+                   "the learning rate follows --lr 0.5 --schedule cosine --warmup 2 --steps 9 "
+                   "from now on; it followed --lr 5e-05 --schedule constant --warmup 0 --steps "
+                   "8 before");
     expect(0, LONE "--steps 10 --resume --ranks 2");
     check_contains(rig_err, "ranks was 1 before this run was resumed and is 2 now");
     rig_end();

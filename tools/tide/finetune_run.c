@@ -18,10 +18,15 @@
 
 /* ---- checkpoints ---- */
 
-static const char mark[8] = "tune 2";
-static const char mark_undated[8] = "tune 1"; /* of older versions, without `now` */
+/* What sets the learning rates of a run. */
+struct rates {
+    int64_t kind; /* enum schedule_kind */
+    double lr;
+    int64_t warmup;
+    int64_t total;
+};
 
-/* What the engine does not keep of a run; stored as these bytes. */
+/* What the engine does not keep of a run; stored as these bytes. Older versions end earlier. */
 struct place {
     char mark[8];
     int64_t steps;
@@ -29,8 +34,28 @@ struct place {
     double first_loss;
     double last_loss;
     struct finetune_data_place data;
-    int64_t now;
+    int64_t now;        /* from version 2 on */
+    struct rates rates; /* from version 3 on */
 };
+
+/* Bytes of the versions, which begin with "tune 1", "tune 2" ... */
+static const size_t place_bytes[] = {offsetof(struct place, now), offsetof(struct place, rates),
+                                     sizeof(struct place)};
+enum { PLACE_VERSION = sizeof place_bytes / sizeof place_bytes[0], PLACE_DATED = 2 };
+
+static void write_mark(int version, char mark[8])
+{
+    memset(mark, 0, 8);
+    snprintf(mark, 8, "tune %d", version);
+}
+
+static struct rates rates_of(const struct schedule *schedule)
+{
+    return (struct rates){.kind = schedule->kind,
+                          .lr = schedule->lr,
+                          .warmup = schedule->warmup,
+                          .total = schedule->total};
+}
 
 static struct tide_checkpoint_options options_of(const struct finetune_run *run)
 {
@@ -70,8 +95,9 @@ static int write_checkpoint(struct finetune_run *run)
                           .skipped = run->skipped,
                           .first_loss = run->first_loss,
                           .last_loss = run->last_loss,
-                          .now = run->settings->now};
-    memcpy(place.mark, mark, sizeof place.mark);
+                          .now = run->settings->now,
+                          .rates = rates_of(&run->settings->schedule)};
+    write_mark(PLACE_VERSION, place.mark);
     finetune_data_tell(run->data, &place.data);
     options.application = &place;
     options.application_bytes = sizeof place;
@@ -132,17 +158,19 @@ static void finish_checkpoint(struct finetune_run *run)
     }
 }
 
-/* Returns false if tide finetune did not write the state. *dated: the state has a time. */
-static bool read_place(const void *bytes, size_t count, struct place *out, bool *dated)
+/* Returns the version of the state, or 0 if tide finetune did not write it. */
+static int read_place(const void *bytes, size_t count, struct place *out)
 {
-    *dated = count == sizeof *out && memcmp(bytes, mark, sizeof mark) == 0;
-    const bool undated = count == offsetof(struct place, now) &&
-                         memcmp(bytes, mark_undated, sizeof mark_undated) == 0;
-    if (*dated || undated) {
-        *out = (struct place){.steps = 0};
-        memcpy(out, bytes, count);
+    for (int version = PLACE_VERSION; version > 0; version--) {
+        char mark[8];
+        write_mark(version, mark);
+        if (count == place_bytes[version - 1] && memcmp(bytes, mark, sizeof mark) == 0) {
+            *out = (struct place){.steps = 0};
+            memcpy(out, bytes, count);
+            return version;
+        }
     }
-    return *dated || undated;
+    return 0;
 }
 
 int finetune_checkpoint_look(struct tide_context *context, const char *out,
@@ -151,13 +179,15 @@ int finetune_checkpoint_look(struct tide_context *context, const char *out,
     struct place place;
     struct place kept;
     size_t bytes = 0;
-    bool dated = false;
-    if (out != NULL && tide_checkpoint_peek(context, out, &kept, sizeof kept, &bytes) == 0 &&
-        read_place(&kept, bytes, &place, &dated)) {
+    int version = 0;
+    if (out != NULL && tide_checkpoint_peek(context, out, &kept, sizeof kept, &bytes) == 0) {
+        version = read_place(&kept, bytes, &place);
+    }
+    if (version > 0) {
         settings->begun = place.steps;
         settings->place = place.data;
     }
-    if (dated) {
+    if (version >= PLACE_DATED) {
         settings->now = place.now;
         return 0;
     }
@@ -189,11 +219,52 @@ static int check_now(const struct finetune_run *run, const struct place *place, 
     return 0;
 }
 
+/* Returns whether rates depend on the length of the run. */
+static bool counts_total(const struct rates *rates)
+{
+    return rates->kind == SCHEDULE_LINEAR || rates->kind == SCHEDULE_COSINE ||
+           rates->kind == SCHEDULE_WSD || rates->kind == SCHEDULE_WARMUP_DECAY ||
+           rates->kind == SCHEDULE_WARMUP_COSINE;
+}
+
+static void print_rates(const struct rates *rates, const struct rates *other, char text[160])
+{
+    int at = snprintf(text, 160, "--lr %g", rates->lr);
+    if (rates->kind != other->kind) {
+        at += snprintf(text + at, 160 - (size_t)at, " --schedule %s",
+                       rates->kind >= 0 && rates->kind < SCHEDULE_KINDS
+                           ? schedule_name((enum schedule_kind)rates->kind)
+                           : "unknown");
+    }
+    if (rates->warmup != other->warmup) {
+        at += snprintf(text + at, 160 - (size_t)at, " --warmup %" PRId64, rates->warmup);
+    }
+    if (rates->total != other->total) {
+        snprintf(text + at, 160 - (size_t)at, " --steps %" PRId64, rates->total);
+    }
+}
+
+/* A forgotten --lr is easily overlooked. */
+static void warn_rates(const struct finetune_run *run, const struct rates *before)
+{
+    const struct rates now = rates_of(&run->settings->schedule);
+    char was[160];
+    char is[160];
+    if (now.kind == before->kind && now.lr == before->lr && now.warmup == before->warmup &&
+        (now.total == before->total || !counts_total(&now))) {
+        return;
+    }
+    print_rates(before, &now, was);
+    print_rates(&now, before, is);
+    core_log(CORE_LOG_WARN,
+             "the learning rate follows %s from now on; it followed %s before this run was resumed",
+             is, was);
+}
+
 int finetune_checkpoint_resume(struct finetune_run *run, bool talks)
 {
     struct tide_resumed resumed = {.struct_bytes = sizeof resumed};
     struct place place;
-    bool dated = false;
     int rc = tide_engine_resumed(run->engine, &resumed);
     if (rc != 0) {
         return core_err_adopt(rc, tide_last_error());
@@ -201,7 +272,8 @@ int finetune_checkpoint_resume(struct finetune_run *run, bool talks)
     if (resumed.path == NULL) {
         return 0;
     }
-    if (!read_place(resumed.application, resumed.application_bytes, &place, &dated)) {
+    const int version = read_place(resumed.application, resumed.application_bytes, &place);
+    if (version == 0) {
         return core_err_set(
             -EINVAL,
             "%s was not written by tide finetune: the position of its run in the data is unknown",
@@ -223,7 +295,10 @@ int finetune_checkpoint_resume(struct finetune_run *run, bool talks)
         fprintf(stderr, "resumed from %s, after step %" PRId64 " of %" PRId64 "\n", resumed.path,
                 run->steps, run->settings->steps);
     }
-    rc = check_now(run, &place, dated, resumed.path);
+    if (version == PLACE_VERSION) {
+        warn_rates(run, &place.rates);
+    }
+    rc = check_now(run, &place, version >= PLACE_DATED, resumed.path);
     if (rc == 0) {
         rc = finetune_data_seek(run->data, &place.data);
     }
