@@ -59,13 +59,18 @@ static int wait_all(pid_t *pids, unsigned world, int from, char *text, size_t by
     size_t length = 0;
     unsigned left = world;
     int failed = 0;
-    for (int looks = 0, late = 0; left > 0; looks++) {
-        struct pollfd polled = {.fd = from, .events = POLLIN};
-        if (poll(&polled, 1, LOOK_MS) > 0 && length + 1 < bytes) {
+    bool open = true;
+    for (int looks = 0, late = 0; left > 0;) {
+        /* poll() waits without a descriptor after the pipe was closed or `text` is full */
+        struct pollfd polled = {.fd = open && length + 1 < bytes ? from : -1, .events = POLLIN};
+        if (poll(&polled, 1, LOOK_MS) > 0) {
             const ssize_t got = read(from, text + length, bytes - 1 - length);
             length += got > 0 ? (size_t)got : 0;
+            open = got > 0;
+        } else {
+            looks++;
+            late += failed != 0;
         }
-        late += failed != 0;
         for (unsigned r = 0; r < world; r++) {
             int status = 0;
             if (pids[r] > 0 && waitpid(pids[r], &status, WNOHANG) == pids[r]) {
