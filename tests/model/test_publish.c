@@ -611,7 +611,12 @@ static void kept(void)
         countdown = n;
         const int rc = model_save_finish(save);
         countdown = 0;
-        if (rc != 0 && model_publish_is_kept(open(partial, O_RDONLY | O_DIRECTORY))) {
+        const int folder = open(partial, O_RDONLY | O_DIRECTORY);
+        const bool whole = rc != 0 && model_publish_is_kept(folder);
+        if (folder >= 0) {
+            close(folder);
+        }
+        if (whole) {
             check_contains(core_err_message(), "the model is complete in ");
             model_save_close(save);
             go_on();
