@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "core/json/json.h"
@@ -61,6 +62,37 @@ static void check_result(const char *name, const struct jinja_template *template
     for (size_t i = 0; i < got.generated_count; i++) {
         check_int(got.generated[i].begin, ==, core_json_integer(core_json_at(spans, 2 * i)));
         check_int(got.generated[i].end, ==, core_json_integer(core_json_at(spans, 2 * i + 1)));
+    }
+}
+
+/* What jinja2 renders without variables. */
+struct row {
+    const char *source;
+    const char *want;
+};
+
+static void check_rendered(const struct row *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char out[600];
+        const int code = render(rows[i].source, NULL, NULL, 0, out, sizeof out);
+        if (code != -ENOTSUP && (code != 0 || strcmp(out, rows[i].want) != 0)) {
+            test_fail(__FILE__, __LINE__, "%s: \"%s\" instead of \"%s\"", rows[i].source, out,
+                      rows[i].want);
+        }
+    }
+}
+
+/* `want`: a part of the message. */
+static void check_refused(const struct row *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char out[600];
+        const int code = render(rows[i].source, NULL, NULL, 0, out, sizeof out);
+        if (code == 0 || (code != -ENOTSUP && strstr(out, rows[i].want) == NULL)) {
+            test_fail(__FILE__, __LINE__, "%s: \"%s\" instead of \"%s\"", rows[i].source, out,
+                      rows[i].want);
+        }
     }
 }
 
@@ -446,6 +478,56 @@ static void searches(void)
     check_contains(out, "the format '%#' is not supported");
 }
 
+/* Generators, views and ranges are no lists. A generator can be iterated once. */
+static void generators(void)
+{
+    static const struct row rows[] = {
+        {"{{ ([1]|map('string')|list) }}{% if []|select %}yes{% endif %}{% if not []|reverse "
+         "%}no{% endif %}",
+         "['1']yes"},
+        {"{% set g = ['b', 'a']|map('upper') %}{{ g|first }}{{ g|list }}{{ g|list }}{{ g|first is "
+         "defined }}",
+         "B['A'][]False"},
+        {"{% set g = [1, 2]|select %}{{ 3 in g }}{{ g|list }}", "False[]"},
+        {"{% set g = [1, 2]|select %}{% for x in g %}{{ x }}{% endfor %}{% for x in g %}{{ x }}{% "
+         "endfor %}",
+         "12"},
+        {"{{ ([1]|map('string'))[0] is defined }}{{ ([1]|unique) == [1] }}{{ range(2) == [0, 1] "
+         "}}{{ range(2) == range(0, 2) }}",
+         "FalseFalseFalseTrue"},
+        {"{% set d = {'a': 1} %}{{ d.keys() }}{{ d.values() }}{{ d.items() }}{{ {}.items() }}{{ "
+         "d.items()|length }}{{ d.keys()|last }}",
+         "dict_keys(['a'])dict_values([1])dict_items([('a', 1)])dict_items([])1a"},
+        {"{{ {}.keys() is sequence }}{{ {}.keys() is iterable }}{{ range(3) is sequence }}{{ [] | "
+         "map('upper') is sequence }}{{ range(5)[1:3]|list }}{{ range(5)[-1] }}",
+         "FalseTrueTrueFalse[1, 2]4"},
+        {"{{ [3, 1]|map('string')|reverse }}{{ 2 in range(3) }}{{ {}.values() == [] }}{{ "
+         "range(4)|length }}{{ range(0) or 'none' }}",
+         "['1', '3']TrueFalse4none"},
+    };
+    static const struct row refused[] = {
+        {"{{ [1]|map('string') }}", "'generator' cannot be written as text"},
+        {"{{ [1]|select|length }}", "a value of type 'generator' has no length"},
+        {"{{ ([1]|select)[:1] }}", "a value of type 'generator' has no slices"},
+        {"{{ ([1]|select) + [1] }}", "+ is not defined between generator and list"},
+        {"{{ [1]|batch(2)|last }}", "a generator has no last element"},
+        {"{{ [1]|reverse|tojson }}", "a value of type generator cannot be written as JSON"},
+        {"{{ {}.items()|tojson }}", "a value of type dict_items cannot be written as JSON"},
+        {"{{ {}.keys()[1:] }}", "a value of type 'dict_keys' has no slices"},
+        {"{{ range(3) + [1] }}", "+ is not defined between range and list"},
+        {"{{ [1]|select ~ '' }}", "'generator' cannot be written as text"},
+        {"{% set a, b = [1]|select %}", "cannot unpack 1 values to a different number of names"},
+        {"{% set x = 7 %}{{ x[:2] }}", "a value of type 'int' has no slices"},
+        {"{% set x = 2.5 %}{{ x[1:] }}", "a value of type 'float' has no slices"},
+        {"{% set x = true %}{{ x[1:] }}", "a value of type 'bool' has no slices"},
+        {"{% set x = none %}{{ x[1:] }}", "a value of type 'NoneType' has no slices"},
+        {"{% set x = {} %}{{ x[1:] }}", "a value of type 'dict' has no slices"},
+        {"{{ y[1:] }}", "'y' is undefined"},
+    };
+    check_rendered(rows, sizeof rows / sizeof rows[0]);
+    check_refused(refused, sizeof refused / sizeof refused[0]);
+}
+
 /* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
@@ -459,4 +541,4 @@ static void out_of_memory(void)
 TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"bounds", bounds},
           {"times", times}, {"counts_work", counts_work}, {"counts_characters", counts_characters},
           {"strips_sets", strips_sets}, {"searches", searches}, {"kept", kept},
-          {"out_of_memory", out_of_memory})
+          {"generators", generators}, {"out_of_memory", out_of_memory})

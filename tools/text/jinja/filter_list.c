@@ -17,19 +17,40 @@ static struct jinja_value call_length(struct jinja_run *run, struct jinja_value 
         jinja_step(run, self.bytes / 64);
         return jinja_integer((int64_t)core_utf8_count(self.as.text, self.bytes));
     }
-    if (jinja_is_number(self) || self.kind == JINJA_NONE) {
-        return jinja_fail(run, -EINVAL, "a value of type '%s' has no length",
-                          jinja_type_name(self));
+    if (jinja_has_list(self) && self.kind != JINJA_GENERATOR) {
+        return jinja_integer((int64_t)self.as.list->count);
     }
     if (self.kind == JINJA_DICT) {
         return jinja_integer((int64_t)self.as.dict->count);
     }
-    const struct jinja_list *items = jinja_iterate(run, self);
-    return jinja_integer(items != NULL ? (int64_t)items->count : 0);
+    if (self.kind == JINJA_LOOP) {
+        return jinja_attribute(run, self, "length", 6);
+    }
+    return self.kind == JINJA_UNDEFINED
+               ? jinja_integer(0)
+               : jinja_fail(run, -EINVAL, "a value of type '%s' has no length",
+                            jinja_type_name(self));
+}
+
+/* Takes the first element of a generator; the others remain. */
+static struct jinja_value take_first(struct jinja_run *run, struct jinja_list *generator)
+{
+    if (generator->begun) {
+        return jinja_fail(run, -EINVAL, "using the rest of a generator is not supported");
+    }
+    generator->count--;
+    generator->room--;
+    return *generator->items++;
 }
 
 static struct jinja_value end_item(struct jinja_run *run, struct jinja_value self, bool last)
 {
+    if (self.kind == JINJA_GENERATOR && last) {
+        return jinja_fail(run, -EINVAL, "a generator has no last element");
+    }
+    if (self.kind == JINJA_GENERATOR && self.as.list->count > 0) {
+        return take_first(run, self.as.list);
+    }
     const struct jinja_list *items = jinja_iterate(run, self);
     if (items == NULL || items->count == 0) {
         return jinja_undefined("the first or last item of an empty sequence");
@@ -52,9 +73,9 @@ static struct jinja_value call_last(struct jinja_run *run, struct jinja_value se
 }
 
 static struct jinja_value copy_items(struct jinja_run *run, const struct jinja_list *items,
-                                     bool backwards)
+                                     enum jinja_kind kind, bool backwards)
 {
-    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    struct jinja_value list = jinja_list(run, kind);
     for (size_t i = 0; items != NULL && i < items->count && run->rc == 0; i++) {
         jinja_list_add(run, list.as.list, items->items[backwards ? items->count - 1 - i : i]);
     }
@@ -65,7 +86,7 @@ static struct jinja_value call_list(struct jinja_run *run, struct jinja_value se
                                     const struct jinja_arguments *arguments)
 {
     (void)arguments;
-    return copy_items(run, jinja_iterate(run, self), false);
+    return copy_items(run, jinja_iterate(run, self), JINJA_LIST, false);
 }
 
 static struct jinja_value call_reverse(struct jinja_run *run, struct jinja_value self,
@@ -74,7 +95,8 @@ static struct jinja_value call_reverse(struct jinja_run *run, struct jinja_value
     (void)arguments;
     const struct jinja_list *items = jinja_iterate(run, self);
     if (self.kind != JINJA_STRING || items == NULL) {
-        return copy_items(run, items, true);
+        return copy_items(run, items, self.kind == JINJA_GENERATOR ? JINJA_LIST : JINJA_GENERATOR,
+                          true);
     }
     const size_t mark = jinja_capture_begin(run);
     for (size_t i = items->count; i-- > 0 && run->rc == 0;) {
@@ -144,7 +166,7 @@ static struct jinja_value call_unique(struct jinja_run *run, struct jinja_value 
     const struct jinja_pair *pairs = pair_with_keys(
         run, items, jinja_argument(arguments, 1, "attribute", jinja_none()),
         jinja_argument_truth(arguments, 0, "case_sensitive", false));
-    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    struct jinja_value list = jinja_list(run, JINJA_GENERATOR);
     struct jinja_value seen = jinja_list(run, JINJA_LIST);
     for (size_t i = 0; pairs != NULL && i < items->count && run->rc == 0; i++) {
         if (!jinja_contains(run, seen, pairs[i].key) && run->rc == 0) {
@@ -220,7 +242,7 @@ static struct jinja_value call_batch(struct jinja_run *run, struct jinja_value s
     const int64_t count = jinja_argument_integer(run, arguments, 0, "linecount", 0);
     const struct jinja_value filler = jinja_argument(arguments, 1, "fill_with", jinja_none());
     const struct jinja_list *items = jinja_iterate(run, self);
-    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    struct jinja_value list = jinja_list(run, JINJA_GENERATOR);
     struct jinja_value part = jinja_none();
     if (run->rc == 0 && count < 1) {
         return jinja_fail(run, -EINVAL, "batch needs a number of elements above 0");
@@ -245,7 +267,7 @@ static struct jinja_value call_slice(struct jinja_run *run, struct jinja_value s
     const int64_t slices = jinja_argument_integer(run, arguments, 0, "slices", 0);
     const struct jinja_value filler = jinja_argument(arguments, 1, "fill_with", jinja_none());
     const struct jinja_list *items = jinja_iterate(run, self);
-    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    struct jinja_value list = jinja_list(run, JINJA_GENERATOR);
     if (run->rc == 0 && slices < 1) {
         return jinja_fail(run, -EINVAL, "slice needs a number of parts above 0");
     }
@@ -267,7 +289,7 @@ static struct jinja_value call_slice(struct jinja_run *run, struct jinja_value s
 static struct jinja_value items_of(struct jinja_run *run, const struct jinja_pair *pairs,
                                    size_t count)
 {
-    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    struct jinja_value list = jinja_list(run, JINJA_GENERATOR);
     for (size_t i = 0; i < count && run->rc == 0; i++) {
         jinja_list_add(run, list.as.list, jinja_pair_tuple(run, pairs[i].key, pairs[i].value));
     }
@@ -334,7 +356,7 @@ static struct jinja_value call_items(struct jinja_run *run, struct jinja_value s
 {
     (void)arguments;
     if (self.kind == JINJA_UNDEFINED) {
-        return jinja_list(run, JINJA_LIST);
+        return jinja_list(run, JINJA_GENERATOR);
     }
     if (self.kind != JINJA_DICT) {
         return jinja_fail(run, -EINVAL, "items needs a dict");
@@ -393,7 +415,7 @@ static struct jinja_value map_attribute(struct jinja_run *run, const struct jinj
 {
     const struct jinja_value attribute = jinja_argument(arguments, 0, "attribute", jinja_none());
     const struct jinja_value otherwise = jinja_argument(arguments, 1, "default", jinja_none());
-    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    struct jinja_value list = jinja_list(run, JINJA_GENERATOR);
     for (size_t i = 0; i < items->count && run->rc == 0; i++) {
         struct jinja_value item = jinja_attribute_path(run, items->items[i], attribute);
         if (item.kind == JINJA_UNDEFINED && otherwise.kind != JINJA_NONE) {
@@ -419,7 +441,7 @@ static struct jinja_value call_map(struct jinja_run *run, struct jinja_value sel
         return map_attribute(run, items, arguments);
     }
     const struct jinja_function *filter = take_function(run, arguments, 0, false, &rest);
-    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    struct jinja_value list = jinja_list(run, JINJA_GENERATOR);
     for (size_t i = 0; i < items->count && run->rc == 0; i++) {
         jinja_list_add(run, list.as.list, jinja_function_call(run, filter, items->items[i], &rest));
     }
@@ -434,7 +456,7 @@ static struct jinja_value select_by_test(struct jinja_run *run, struct jinja_val
     struct jinja_arguments rest = {0};
     const struct jinja_function *test = NULL;
     const struct jinja_list *items = jinja_iterate(run, self);
-    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    struct jinja_value list = jinja_list(run, JINJA_GENERATOR);
     if (attribute && arguments->count == 0) {
         return jinja_fail(run, -EINVAL, "the name of the attribute is missing");
     }
@@ -562,18 +584,17 @@ static struct jinja_value call_get(struct jinja_run *run, struct jinja_value sel
     return found != NULL ? *found : jinja_argument(arguments, 1, "default", jinja_none());
 }
 
-enum part { KEYS, VALUES, ITEMS };
-
-static struct jinja_value list_parts(struct jinja_run *run, const struct jinja_dict *dict,
-                                     enum part part)
+/* Returns a view: KEYS, VALUES or ITEMS. */
+static struct jinja_value view_dict(struct jinja_run *run, const struct jinja_dict *dict,
+                                    enum jinja_kind kind)
 {
-    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    struct jinja_value list = jinja_list(run, kind);
     for (size_t i = 0; i < dict->count && run->rc == 0; i++) {
         const struct jinja_pair *pair = &dict->pairs[i];
         jinja_list_add(run, list.as.list,
-                       part == KEYS     ? pair->key
-                       : part == VALUES ? pair->value
-                                        : jinja_pair_tuple(run, pair->key, pair->value));
+                       kind == JINJA_KEYS     ? pair->key
+                       : kind == JINJA_VALUES ? pair->value
+                                              : jinja_pair_tuple(run, pair->key, pair->value));
     }
     return list;
 }
@@ -582,21 +603,21 @@ static struct jinja_value call_keys(struct jinja_run *run, struct jinja_value se
                                     const struct jinja_arguments *arguments)
 {
     (void)arguments;
-    return list_parts(run, self.as.dict, KEYS);
+    return view_dict(run, self.as.dict, JINJA_KEYS);
 }
 
 static struct jinja_value call_values(struct jinja_run *run, struct jinja_value self,
                                       const struct jinja_arguments *arguments)
 {
     (void)arguments;
-    return list_parts(run, self.as.dict, VALUES);
+    return view_dict(run, self.as.dict, JINJA_VALUES);
 }
 
 static struct jinja_value method_items(struct jinja_run *run, struct jinja_value self,
                                        const struct jinja_arguments *arguments)
 {
     (void)arguments;
-    return list_parts(run, self.as.dict, ITEMS);
+    return view_dict(run, self.as.dict, JINJA_ITEMS);
 }
 
 const struct jinja_function jinja_methods_dict[] = {

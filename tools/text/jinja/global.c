@@ -22,7 +22,7 @@ static struct jinja_value call_range(struct jinja_run *run, struct jinja_value s
     if (bounds[2] == 0) {
         return jinja_fail(run, -EINVAL, "the step of a range is 0");
     }
-    struct jinja_value list = jinja_list(run, JINJA_LIST);
+    struct jinja_value list = jinja_list(run, JINJA_RANGE);
     for (int64_t at = bounds[0];
          run->rc == 0 && (bounds[2] > 0 ? at < bounds[1] : at > bounds[1]);) {
         if (list.as.list->count == RANGE_MAX) {

@@ -4,8 +4,7 @@
  *
  * Unsupported, an error with name and line: include, import, from, extends, block, autoescape,
  * print, do, the filters urlize, pprint, random, filesizeformat, xmlattr, striptags, urlencode and
- * wordwrap, methods that change a value, integers beyond 64 bits. Generators (map, select, ...) and
- * views (items, keys) are lists. */
+ * wordwrap, methods that change a value, integers beyond 64 bits. */
 #ifndef TOOLS_TEXT_JINJA_JINJA_H
 #define TOOLS_TEXT_JINJA_JINJA_H
 

@@ -250,6 +250,11 @@ struct jinja_value jinja_attribute(struct jinja_run *run, struct jinja_value val
     return found != NULL ? *found : undefined_key(run, name, bytes);
 }
 
+static bool has_indices(struct jinja_value value)
+{
+    return value.kind == JINJA_LIST || value.kind == JINJA_TUPLE || value.kind == JINJA_RANGE;
+}
+
 /* A negative index counts from the end, as in Python. Returns false if out of range. */
 static bool resolve_index(int64_t index, size_t count, size_t *out)
 {
@@ -286,8 +291,7 @@ struct jinja_value jinja_item(struct jinja_run *run, struct jinja_value value,
             return *found;
         }
     }
-    const bool indexed = value.kind == JINJA_LIST || value.kind == JINJA_TUPLE ||
-                         value.kind == JINJA_STRING;
+    const bool indexed = value.kind == JINJA_STRING || has_indices(value);
     if (indexed && (key.kind == JINJA_INTEGER || key.kind == JINJA_BOOL)) {
         return at_index(run, value, key.kind == JINJA_BOOL ? key.as.truth : key.as.integer);
     }
@@ -371,8 +375,9 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value value,
     if (value.kind == JINJA_UNDEFINED) {
         return jinja_fail(run, -EINVAL, "'%s' is undefined", value.as.text);
     }
-    if (!text && value.kind != JINJA_LIST && value.kind != JINJA_TUPLE) {
-        return jinja_undefined("a slice of a value without elements");
+    if (!text && !has_indices(value)) {
+        return jinja_fail(run, -EINVAL, "a value of type '%s' has no slices",
+                          jinja_type_name(value));
     }
     jinja_step_text(run, text ? value.bytes : 0);
     const size_t count = text ? core_utf8_count(value.as.text, value.bytes) : value.as.list->count;

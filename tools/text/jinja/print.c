@@ -127,12 +127,14 @@ static void write_list(struct jinja_run *run, struct jinja_value value)
 {
     const struct jinja_list *list = value.as.list;
     const bool tuple = value.kind == JINJA_TUPLE;
-    write_text(run, tuple ? "(" : "[");
+    const bool view = value.kind >= JINJA_KEYS && value.kind <= JINJA_ITEMS;
+    write_text(run, view ? jinja_type_name(value) : "");
+    write_text(run, view ? "([" : tuple ? "(" : "[");
     for (size_t i = 0; i < list->count && run->rc == 0; i++) {
         write_text(run, i > 0 ? ", " : "");
         jinja_write_repr(run, list->items[i]);
     }
-    write_text(run, !tuple ? "]" : list->count == 1 ? ",)" : ")");
+    write_text(run, view ? "])" : !tuple ? "]" : list->count == 1 ? ",)" : ")");
 }
 
 static void write_dict(struct jinja_run *run, const struct jinja_dict *dict)
@@ -164,13 +166,18 @@ void jinja_write_repr(struct jinja_run *run, struct jinja_value value)
     case JINJA_REAL: jinja_write(run, text, jinja_real_text(value.as.real, text)); break;
     case JINJA_STRING: write_quoted(run, value); break;
     case JINJA_LIST:
-    case JINJA_TUPLE: write_list(run, value); break;
+    case JINJA_TUPLE:
+    case JINJA_KEYS:
+    case JINJA_VALUES:
+    case JINJA_ITEMS: write_list(run, value); break;
     case JINJA_DICT: write_dict(run, value.as.dict); break;
     case JINJA_NAMESPACE:
         write_text(run, "<Namespace ");
         write_dict(run, value.as.dict);
         write_text(run, ">");
         break;
+    case JINJA_GENERATOR:
+    case JINJA_RANGE:
     case JINJA_LOOP:
     case JINJA_MACRO:
     case JINJA_METHOD:

@@ -16,7 +16,7 @@
 static bool is_sequence(struct jinja_value value)
 {
     return value.kind == JINJA_STRING || value.kind == JINJA_LIST || value.kind == JINJA_TUPLE ||
-           value.kind == JINJA_DICT || value.kind == JINJA_UNDEFINED;
+           value.kind == JINJA_RANGE || value.kind == JINJA_DICT || value.kind == JINJA_UNDEFINED;
 }
 
 static bool is_callable(struct jinja_value value)
@@ -67,7 +67,7 @@ TEST_FUNCTION(is_float, self.kind == JINJA_REAL)
 TEST_FUNCTION(is_number, jinja_is_number(self))
 TEST_FUNCTION(is_string, self.kind == JINJA_STRING)
 TEST_FUNCTION(is_mapping, self.kind == JINJA_DICT)
-TEST_FUNCTION(is_iterable, is_sequence(self) || self.kind == JINJA_LOOP)
+TEST_FUNCTION(is_iterable, is_sequence(self) || jinja_has_list(self) || self.kind == JINJA_LOOP)
 TEST_FUNCTION(is_sequence_, is_sequence(self))
 TEST_FUNCTION(is_callable_, is_callable(self))
 TEST_FUNCTION(is_escaped, false)

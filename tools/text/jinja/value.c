@@ -189,6 +189,11 @@ double jinja_number(struct jinja_value value)
                                       : (double)value.as.integer;
 }
 
+bool jinja_has_list(struct jinja_value value)
+{
+    return value.kind >= JINJA_LIST && value.kind <= JINJA_ITEMS;
+}
+
 bool jinja_truth(struct jinja_value value)
 {
     switch (value.kind) {
@@ -199,9 +204,14 @@ bool jinja_truth(struct jinja_value value)
     case JINJA_REAL: return value.as.real != 0;
     case JINJA_STRING: return value.bytes > 0;
     case JINJA_LIST:
-    case JINJA_TUPLE: return value.as.list->count > 0;
+    case JINJA_TUPLE:
+    case JINJA_RANGE:
+    case JINJA_KEYS:
+    case JINJA_VALUES:
+    case JINJA_ITEMS: return value.as.list->count > 0;
     case JINJA_DICT: return value.as.dict->count > 0;
-    case JINJA_LOOP: return value.as.loop->items->count > 0;
+    case JINJA_GENERATOR:
+    case JINJA_LOOP: /* has the current element */
     case JINJA_NAMESPACE:
     case JINJA_MACRO:
     case JINJA_METHOD:
@@ -268,8 +278,16 @@ bool jinja_equal(struct jinja_run *run, struct jinja_value left, struct jinja_va
         return left.bytes == right.bytes && jinja_step_bytes(run, left.bytes) &&
                memcmp(left.as.text, right.as.text, left.bytes) == 0;
     case JINJA_LIST:
-    case JINJA_TUPLE: return equal_lists(run, left.as.list, right.as.list);
+    case JINJA_TUPLE:
+    case JINJA_RANGE: return equal_lists(run, left.as.list, right.as.list);
     case JINJA_DICT: return equal_dicts(run, left.as.dict, right.as.dict);
+    case JINJA_KEYS:
+    case JINJA_ITEMS:
+        jinja_fail(run, -EINVAL, "comparing values of type '%s' is not supported",
+                   jinja_type_name(left));
+        return false;
+    case JINJA_GENERATOR:
+    case JINJA_VALUES:
     case JINJA_BOOL:
     case JINJA_INTEGER:
     case JINJA_REAL:
@@ -393,6 +411,13 @@ const char *jinja_search(struct jinja_run *run, struct jinja_value text, struct 
     return jinja_step_text(run, last ? text.bytes - begin : begin) ? found : NULL;
 }
 
+void jinja_leave(struct jinja_value value)
+{
+    if (value.kind == JINJA_GENERATOR) {
+        value.as.list->begun = true;
+    }
+}
+
 bool jinja_contains(struct jinja_run *run, struct jinja_value right, struct jinja_value left)
 {
     if (right.kind == JINJA_STRING) {
@@ -409,6 +434,7 @@ bool jinja_contains(struct jinja_run *run, struct jinja_value right, struct jinj
     const struct jinja_list *list = jinja_iterate(run, right);
     for (size_t i = 0; run->rc == 0 && i < list->count; i++) {
         if (jinja_equal(run, list->items[i], left)) {
+            jinja_leave(right);
             return true;
         }
     }
@@ -424,9 +450,27 @@ static void add_characters(struct jinja_run *run, struct jinja_list *list, struc
     }
 }
 
+/* Moves the elements of a generator into a list. */
+static struct jinja_list *take_all(struct jinja_run *run, struct jinja_list *generator)
+{
+    struct jinja_list *list = jinja_alloc(run, sizeof *list);
+    if (generator->begun) {
+        jinja_fail(run, -EINVAL, "using the rest of a generator is not supported");
+    }
+    if (run->rc != 0) {
+        return NULL;
+    }
+    *list = *generator;
+    *generator = (struct jinja_list){0};
+    return list;
+}
+
 struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value)
 {
-    if (value.kind == JINJA_LIST || value.kind == JINJA_TUPLE) {
+    if (value.kind == JINJA_GENERATOR) {
+        return take_all(run, value.as.list);
+    }
+    if (jinja_has_list(value)) {
         return value.as.list;
     }
     struct jinja_value list = jinja_list(run, JINJA_LIST);
@@ -439,8 +483,6 @@ struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value
         for (size_t i = 0; i < value.as.dict->count; i++) {
             jinja_list_add(run, list.as.list, value.as.dict->pairs[i].key);
         }
-    } else if (value.kind == JINJA_LOOP) {
-        return value.as.loop->items;
     } else if (value.kind != JINJA_UNDEFINED) {
         jinja_fail(run, -EINVAL, "a value of type '%s' has no elements", jinja_type_name(value));
         return NULL;
@@ -451,11 +493,16 @@ struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value
 const char *jinja_type_name(struct jinja_value value)
 {
     static const char *const names[] = {
-        [JINJA_UNDEFINED] = "Undefined", [JINJA_NONE] = "NoneType",    [JINJA_BOOL] = "bool",
-        [JINJA_INTEGER] = "int",         [JINJA_REAL] = "float",       [JINJA_STRING] = "str",
-        [JINJA_LIST] = "list",           [JINJA_TUPLE] = "tuple",      [JINJA_DICT] = "dict",
-        [JINJA_NAMESPACE] = "Namespace", [JINJA_LOOP] = "LoopContext", [JINJA_MACRO] = "Macro",
-        [JINJA_METHOD] = "method",       [JINJA_CYCLER] = "Cycler",    [JINJA_JOINER] = "Joiner",
+        [JINJA_UNDEFINED] = "Undefined", [JINJA_NONE] = "NoneType",
+        [JINJA_BOOL] = "bool",           [JINJA_INTEGER] = "int",
+        [JINJA_REAL] = "float",          [JINJA_STRING] = "str",
+        [JINJA_LIST] = "list",           [JINJA_TUPLE] = "tuple",
+        [JINJA_GENERATOR] = "generator", [JINJA_RANGE] = "range",
+        [JINJA_KEYS] = "dict_keys",      [JINJA_VALUES] = "dict_values",
+        [JINJA_ITEMS] = "dict_items",    [JINJA_DICT] = "dict",
+        [JINJA_NAMESPACE] = "Namespace", [JINJA_LOOP] = "LoopContext",
+        [JINJA_MACRO] = "Macro",         [JINJA_METHOD] = "method",
+        [JINJA_CYCLER] = "Cycler",       [JINJA_JOINER] = "Joiner",
     };
     return names[value.kind];
 }

@@ -20,6 +20,11 @@ enum jinja_kind {
     JINJA_STRING,
     JINJA_LIST,
     JINJA_TUPLE,
+    JINJA_GENERATOR, /* what map, select, batch ... return: can be iterated once */
+    JINJA_RANGE,
+    JINJA_KEYS, /* views of a dict */
+    JINJA_VALUES,
+    JINJA_ITEMS,
     JINJA_DICT,
     JINJA_NAMESPACE,
     JINJA_LOOP,
@@ -36,8 +41,8 @@ struct jinja_value {
         bool truth;
         int64_t integer;
         double real;
-        const char *text; /* STRING; UNDEFINED: the name */
-        struct jinja_list *list;
+        const char *text;        /* STRING; UNDEFINED: the name */
+        struct jinja_list *list; /* LIST to ITEMS */
         struct jinja_dict *dict; /* DICT, NAMESPACE */
         struct jinja_loop *loop;
         struct jinja_macro *macro;
@@ -51,6 +56,7 @@ struct jinja_list {
     size_t count;
     size_t room;
     bool group; /* a tuple of groupby, with .grouper and .list */
+    bool begun; /* a generator of which some elements were used */
 };
 
 struct jinja_pair {
@@ -80,10 +86,12 @@ struct jinja_scope;
 struct jinja_node;
 
 struct jinja_loop {
-    struct jinja_list *items;
+    struct jinja_list *items; /* with an `if`: those that passed it so far */
+    struct jinja_list *rest;  /* with an `if`: elements that are not tested from `rest_at` on */
+    size_t rest_at;
     size_t index;
     size_t depth;
-    const struct jinja_node *node; /* of a recursive loop; NULL otherwise */
+    const struct jinja_node *node;
     struct jinja_scope *outer;
     struct jinja_value changed; /* arguments of the last loop.changed() */
     bool changes;               /* `changed` is set */
@@ -181,6 +189,8 @@ const struct jinja_value *jinja_dict_get(const struct jinja_dict *dict, const ch
 
 bool jinja_is_number(struct jinja_value value); /* also BOOL, as in Python */
 bool jinja_is_text(struct jinja_value value, const char *text);
+/* Returns whether the value has its elements in as.list. */
+bool jinja_has_list(struct jinja_value value);
 bool jinja_truth(struct jinja_value value);
 bool jinja_equal(struct jinja_run *run, struct jinja_value left, struct jinja_value right);
 /* Returns < 0, 0 or > 0; fails the run if the kinds have no order. */
@@ -194,8 +204,10 @@ const char *jinja_search(struct jinja_run *run, struct jinja_value text, struct 
                          bool last);
 bool jinja_contains(struct jinja_run *run, struct jinja_value right, struct jinja_value left);
 /* Returns what a `for` iterates over: elements, keys, characters, or nothing for an undefined
- * value. Fails the run and returns NULL for other values. */
+ * value. A generator is empty afterwards. Fails the run and returns NULL for other values. */
 struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value);
+/* Says that elements of an iterated generator remain; a further use of it fails. */
+void jinja_leave(struct jinja_value value);
 /* Returns Python's name of the kind: "str", "dict" ... */
 const char *jinja_type_name(struct jinja_value value);
 double jinja_number(struct jinja_value value);
