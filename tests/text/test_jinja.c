@@ -528,6 +528,41 @@ static void generators(void)
     check_refused(refused, sizeof refused / sizeof refused[0]);
 }
 
+/* The else part of a loop, and an if that is evaluated during the loop. */
+static void loops(void)
+{
+    static const struct row rows[] = {
+        {"{% for x in [1, 2] %}{% continue %}{% else %}none{% endfor %}", "none"},
+        {"{% for x in [1, 2] %}{% break %}{% else %}none{% endfor %}", "none"},
+        {"{% for x in [1, 2] %}{{ x }}{% if x == 2 %}{% break %}{% endif %}{% else %}none{% endfor "
+         "%}",
+         "12"},
+        {"{% for x in [1] if x > 1 %}{% else %}none{% endfor %}", "none"},
+        {"{% set ns = namespace(n=0) %}{% for x in [1, 2, 3] if ns.n < 2 %}{% set ns.n = ns.n + 1 "
+         "%}{{ x }}{% endfor %}",
+         "12"},
+        {"{% set ns = namespace(n=0) %}{% for x in [1, 2, 3] if ns.n < 2 %}{{ loop.last }}{% set "
+         "ns.n = ns.n + 1 %}{{ x }}{% endfor %}",
+         "False1False2True3"},
+        {"{% set ns = namespace(n=0) %}{% for x in [1, 2, 3] if ns.n < 2 %}{{ loop.length }}{% set "
+         "ns.n = ns.n + 1 %}{{ x }}{{ loop.revindex }}{{ loop.nextitem }}{% endfor %}",
+         "31323223331"},
+        {"{% for x in [1, 2] if x in [2] recursive %}{{ x }}{{ loop([2, 3]) if loop.depth < 3 }}{% "
+         "endfor %}",
+         "222"},
+    };
+    static const struct row refused[] = {
+        {"{% set g = [1, 2]|select %}{% for x in g %}{% break %}{% endfor %}{{ g|list }}",
+         "using the rest of a generator is not supported"},
+        {"{% for x in [1] %}{{ loop([]) }}{% endfor %}",
+         "only a recursive loop can be called, with its items"},
+        {"{% for x in [1] %}{% for y in loop %}{% endfor %}{% endfor %}",
+         "a value of type 'LoopContext' has no elements"},
+    };
+    check_rendered(rows, sizeof rows / sizeof rows[0]);
+    check_refused(refused, sizeof refused / sizeof refused[0]);
+}
+
 /* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
@@ -541,4 +576,4 @@ static void out_of_memory(void)
 TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"bounds", bounds},
           {"times", times}, {"counts_work", counts_work}, {"counts_characters", counts_characters},
           {"strips_sets", strips_sets}, {"searches", searches}, {"kept", kept},
-          {"generators", generators}, {"out_of_memory", out_of_memory})
+          {"generators", generators}, {"loops", loops}, {"out_of_memory", out_of_memory})

@@ -14,6 +14,8 @@ struct jinja_links {
                                                 size_t bytes);
     struct jinja_value (*call)(struct jinja_run *run, struct jinja_value callee,
                                const struct jinja_arguments *arguments);
+    /* Returns whether a loop has an element at `index`; may evaluate the loop's `if`. */
+    bool (*reach)(struct jinja_run *run, struct jinja_loop *loop, size_t index);
     struct jinja_value (*format_percent)(struct jinja_run *run, struct jinja_value text,
                                          const struct jinja_value *values, size_t count);
 };
@@ -69,6 +71,7 @@ struct jinja_value jinja_argument_text(struct jinja_run *run,
                                        const struct jinja_arguments *arguments, size_t index,
                                        const char *name, const char *otherwise);
 
+bool jinja_loop_reach(struct jinja_run *run, struct jinja_loop *loop, size_t index);
 struct jinja_value jinja_call_value(struct jinja_run *run, struct jinja_value callee,
                                     const struct jinja_arguments *arguments);
 /* Returns a method: `function` bound to `self`. */

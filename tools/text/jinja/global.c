@@ -227,10 +227,27 @@ struct jinja_value jinja_loop_attribute(struct jinja_run *run, struct jinja_valu
 {
     static const struct jinja_function functions[] = {
         {"cycle", call_cycle, "*"}, {"changed", call_changed, "*"}, {NULL, NULL, NULL}};
-    const struct jinja_loop *loop = value.as.loop;
+    struct jinja_loop *loop = value.as.loop;
     const struct jinja_function *function = jinja_function_find(functions, name, bytes);
     if (function != NULL) {
         return jinja_bind(run, value, function);
+    }
+    const struct jinja_value word = jinja_string(name, bytes);
+    if (jinja_is_text(word, "last")) {
+        return jinja_bool(!run->links->reach(run, loop, loop->index + 1));
+    }
+    if (jinja_is_text(word, "nextitem")) {
+        return run->links->reach(run, loop, loop->index + 1)
+                   ? loop->items->items[loop->index + 1]
+                   : jinja_undefined("there is no next item");
+    }
+    if (jinja_is_text(word, "previtem")) {
+        return loop->index > 0 ? loop->items->items[loop->index - 1]
+                               : jinja_undefined("there is no previous item");
+    }
+    if (jinja_is_text(word, "length") || jinja_is_text(word, "revindex") ||
+        jinja_is_text(word, "revindex0")) {
+        run->links->reach(run, loop, SIZE_MAX);
     }
     const int64_t index = (int64_t)loop->index;
     const int64_t count = (int64_t)loop->items->count;
@@ -244,22 +261,13 @@ struct jinja_value jinja_loop_attribute(struct jinja_run *run, struct jinja_valu
                    {"length", count},
                    {"depth", (int64_t)loop->depth + 1},
                    {"depth0", (int64_t)loop->depth}};
-    const struct jinja_value word = jinja_string(name, bytes);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (jinja_is_text(word, numbers[i].name)) {
             return jinja_integer(numbers[i].value);
         }
     }
-    if (jinja_is_text(word, "first") || jinja_is_text(word, "last")) {
-        return jinja_bool(jinja_is_text(word, "first") ? index == 0 : index == count - 1);
-    }
-    if (jinja_is_text(word, "previtem")) {
-        return index > 0 ? loop->items->items[index - 1]
-                         : jinja_undefined("there is no previous item");
-    }
-    if (jinja_is_text(word, "nextitem")) {
-        return index + 1 < count ? loop->items->items[index + 1]
-                                 : jinja_undefined("there is no next item");
+    if (jinja_is_text(word, "first")) {
+        return jinja_bool(index == 0);
     }
     return jinja_undefined("an attribute of loop");
 }

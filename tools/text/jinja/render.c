@@ -107,6 +107,7 @@ static void set_variable(struct jinja_run *run, const struct jinja_variable *var
 static const struct jinja_links links = {.find_filter = jinja_filter_find,
                                          .find_method = jinja_method_find,
                                          .call = jinja_call_value,
+                                         .reach = jinja_loop_reach,
                                          .format_percent = jinja_format_percent};
 
 int jinja_render(const struct jinja_template *source, struct jinja_run *run,

@@ -147,27 +147,32 @@ static struct jinja_value call_macro(struct jinja_run *run, const struct jinja_m
     return jinja_capture_end(run, mark);
 }
 
-static struct jinja_list *select_items(struct jinja_run *run, const struct jinja_for *node,
-                                       struct jinja_value value)
+static bool passes_filter(struct jinja_run *run, const struct jinja_loop *loop,
+                          struct jinja_value item)
 {
-    struct jinja_list *items = jinja_iterate(run, value);
-    if (items == NULL || node->filter == NULL) {
-        return items;
-    }
     struct jinja_scope *scope = run->scope;
-    struct jinja_value kept = jinja_list(run, JINJA_LIST);
-    for (size_t i = 0; i < items->count && run->rc == 0; i++) {
-        run->scope = jinja_scope_make(run, scope);
-        if (run->scope == NULL) {
-            break;
-        }
-        assign_target(run, node->target, items->items[i]);
-        if (run->rc == 0 && jinja_truth(jinja_evaluate(run, node->filter))) {
-            jinja_list_add(run, kept.as.list, items->items[i]);
+    const unsigned line = run->line;
+    run->scope = jinja_scope_make(run, loop->outer);
+    if (run->scope != NULL) {
+        assign_target(run, loop->node->loop->target, item);
+    }
+    const bool passes = run->rc == 0 && jinja_truth(jinja_evaluate(run, loop->node->loop->filter));
+    run->scope = scope;
+    run->line = run->rc == 0 ? line : run->line;
+    return passes;
+}
+
+/* As in Jinja, the `if` of a loop is evaluated when its next element is needed. */
+bool jinja_loop_reach(struct jinja_run *run, struct jinja_loop *loop, size_t index)
+{
+    while (loop->rest != NULL && loop->rest_at < loop->rest->count && run->rc == 0 &&
+           index >= loop->items->count) {
+        const struct jinja_value item = loop->rest->items[loop->rest_at++];
+        if (passes_filter(run, loop, item)) {
+            jinja_list_add(run, loop->items, item);
         }
     }
-    run->scope = scope;
-    return run->rc == 0 ? kept.as.list : NULL;
+    return run->rc == 0 && index < loop->items->count;
 }
 
 static void run_iteration(struct jinja_run *run, const struct jinja_node *node,
@@ -186,19 +191,26 @@ static void run_iteration(struct jinja_run *run, const struct jinja_node *node,
     jinja_execute(run, node->loop->body);
 }
 
-/* Runs the loop from loop->index on. */
-static void run_iterations(struct jinja_run *run, const struct jinja_node *node,
-                           struct jinja_loop *loop)
+/* Returns whether the else part must run: no iteration reached the end of the body. */
+static bool run_iterations(struct jinja_run *run, const struct jinja_node *node,
+                           struct jinja_loop *loop, struct jinja_value items)
 {
-    for (; loop->index < loop->items->count && run->rc == 0; loop->index++) {
+    bool otherwise = true;
+    jinja_leave(items); /* elements remain during the loop */
+    for (; jinja_loop_reach(run, loop, loop->index); loop->index++) {
         run_iteration(run, node, loop);
+        run->scope = loop->outer;
         const int jump = run->jump;
         run->jump = JINJA_JUMP_NONE;
+        otherwise = otherwise && jump != JINJA_JUMP_NONE;
         if (jump == JINJA_JUMP_BREAK) {
-            break;
+            return otherwise;
         }
     }
-    run->scope = loop->outer;
+    if (items.kind == JINJA_GENERATOR) {
+        items.as.list->begun = false;
+    }
+    return otherwise;
 }
 
 static void run_loop(struct jinja_run *run, const struct jinja_node *node, struct jinja_value items,
@@ -206,14 +218,16 @@ static void run_loop(struct jinja_run *run, const struct jinja_node *node, struc
 {
     struct jinja_scope *outer = run->scope;
     struct jinja_loop *loop = jinja_alloc(run, sizeof *loop);
-    struct jinja_list *list = select_items(run, node->loop, items);
-    if (loop == NULL || list == NULL) {
+    struct jinja_list *all = jinja_iterate(run, items);
+    if (loop == NULL || all == NULL) {
         return;
     }
-    *loop = (struct jinja_loop){
-        .items = list, .depth = depth, .node = node->loop->recursive ? node : NULL, .outer = outer};
-    run_iterations(run, node, loop);
-    if (list->count == 0 && run->rc == 0) {
+    *loop = (struct jinja_loop){.items = all, .depth = depth, .node = node, .outer = outer};
+    if (node->loop->filter != NULL) {
+        loop->rest = all;
+        loop->items = jinja_list(run, JINJA_LIST).as.list;
+    }
+    if (run->rc == 0 && run_iterations(run, node, loop, items) && run->rc == 0) {
         run->scope = jinja_scope_make(run, outer);
         jinja_execute(run, node->loop->otherwise);
     }
@@ -223,7 +237,7 @@ static void run_loop(struct jinja_run *run, const struct jinja_node *node, struc
 static struct jinja_value call_loop(struct jinja_run *run, const struct jinja_loop *loop,
                                     const struct jinja_arguments *arguments)
 {
-    if (loop->node == NULL || arguments->count != 1) {
+    if (!loop->node->loop->recursive || arguments->count != 1 || arguments->named != NULL) {
         return jinja_fail(run, -EINVAL, "only a recursive loop can be called, with its items");
     }
     if (!jinja_deeper(run)) {
