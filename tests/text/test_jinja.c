@@ -563,6 +563,29 @@ static void loops(void)
     check_refused(refused, sizeof refused / sizeof refused[0]);
 }
 
+/* Filters of strings take the values of other types that Python takes. */
+static void other_types(void)
+{
+    static const struct row rows[] = {
+        {"{{ [3, 1]|truncate(5)|length }}{{ {'a': 1}|truncate(1, true, '', 0) }}{{ x|truncate(3) "
+         "}}{{ 'abc def'|truncate(6, leeway=0) }}",
+         "2{'a': 1}abc..."},
+    };
+    static const struct row refused[] = {
+        {"{{ [3, 1]|truncate(1, true, '', 0) }}", "truncate cannot shorten a value of type 'list'"},
+        {"{{ range(9)|truncate(3) }}", "truncate cannot shorten a value of type 'range'"},
+        {"{{ 7|truncate }}", "a value of type 'int' has no length"},
+        {"{{ [1]|select|truncate }}", "a value of type 'generator' has no length"},
+        {"{{ none|truncate }}", "a value of type 'NoneType' has no length"},
+        {"{{ [1]|indent }}", "+ is not defined between list and str"},
+        {"{{ 7|indent }}", "+ is not defined between int and str"},
+        {"{{ x|indent }}", "'x' is undefined"},
+        {"{{ {}|indent(2, true) }}", "+ is not defined between dict and str"},
+    };
+    check_rendered(rows, sizeof rows / sizeof rows[0]);
+    check_refused(refused, sizeof refused / sizeof refused[0]);
+}
+
 /* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
@@ -576,4 +599,5 @@ static void out_of_memory(void)
 TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"bounds", bounds},
           {"times", times}, {"counts_work", counts_work}, {"counts_characters", counts_characters},
           {"strips_sets", strips_sets}, {"searches", searches}, {"kept", kept},
-          {"generators", generators}, {"loops", loops}, {"out_of_memory", out_of_memory})
+          {"generators", generators}, {"loops", loops}, {"other_types", other_types},
+          {"out_of_memory", out_of_memory})

@@ -9,27 +9,32 @@
 
 /* ---- filters over elements ---- */
 
+int64_t jinja_length(struct jinja_run *run, struct jinja_value value)
+{
+    if (value.kind == JINJA_STRING) {
+        jinja_step(run, value.bytes / 64);
+        return (int64_t)core_utf8_count(value.as.text, value.bytes);
+    }
+    if (jinja_has_list(value) && value.kind != JINJA_GENERATOR) {
+        return (int64_t)value.as.list->count;
+    }
+    if (value.kind == JINJA_DICT) {
+        return (int64_t)value.as.dict->count;
+    }
+    if (value.kind == JINJA_LOOP) {
+        return jinja_attribute(run, value, "length", 6).as.integer;
+    }
+    if (value.kind != JINJA_UNDEFINED) {
+        jinja_fail(run, -EINVAL, "a value of type '%s' has no length", jinja_type_name(value));
+    }
+    return 0;
+}
+
 static struct jinja_value call_length(struct jinja_run *run, struct jinja_value self,
                                       const struct jinja_arguments *arguments)
 {
     (void)arguments;
-    if (self.kind == JINJA_STRING) {
-        jinja_step(run, self.bytes / 64);
-        return jinja_integer((int64_t)core_utf8_count(self.as.text, self.bytes));
-    }
-    if (jinja_has_list(self) && self.kind != JINJA_GENERATOR) {
-        return jinja_integer((int64_t)self.as.list->count);
-    }
-    if (self.kind == JINJA_DICT) {
-        return jinja_integer((int64_t)self.as.dict->count);
-    }
-    if (self.kind == JINJA_LOOP) {
-        return jinja_attribute(run, self, "length", 6);
-    }
-    return self.kind == JINJA_UNDEFINED
-               ? jinja_integer(0)
-               : jinja_fail(run, -EINVAL, "a value of type '%s' has no length",
-                            jinja_type_name(self));
+    return jinja_integer(jinja_length(run, self));
 }
 
 /* Takes the first element of a generator; the others remain. */

@@ -157,8 +157,7 @@ static struct jinja_value call_indent(struct jinja_run *run, struct jinja_value 
     const struct jinja_value width = jinja_argument(arguments, 0, "width", jinja_integer(4));
     const bool first = jinja_argument_truth(arguments, 1, "first", false);
     const bool blank = jinja_argument_truth(arguments, 2, "blank", false);
-    const struct jinja_value text = jinja_operate(run, "+", jinja_to_string(run, self),
-                                                  jinja_string("\n", 1));
+    const struct jinja_value text = jinja_operate(run, "+", self, jinja_string("\n", 1));
     const struct jinja_value indent = width.kind == JINJA_STRING
                                           ? width
                                           : jinja_operate(run, "*", jinja_string(" ", 1), width);
@@ -175,27 +174,32 @@ static struct jinja_value call_indent(struct jinja_run *run, struct jinja_value 
     return jinja_capture_end(run, mark);
 }
 
+/* As in Python, a value that is short enough may be a list or dict; it is returned unchanged. */
 static struct jinja_value call_truncate(struct jinja_run *run, struct jinja_value self,
                                         const struct jinja_arguments *arguments)
 {
-    const struct jinja_value text = jinja_to_string(run, self);
     const int64_t length = jinja_argument_integer(run, arguments, 0, "length", 255);
     const bool kills = jinja_argument_truth(arguments, 1, "killwords", false);
     const struct jinja_value end = jinja_argument_text(run, arguments, 2, "end", "...");
     const int64_t leeway = jinja_argument_integer(run, arguments, 3, "leeway", 5);
     const int64_t tail = (int64_t)core_utf8_count(end.as.text, end.bytes);
-    jinja_step_text(run, (size_t)text.bytes + end.bytes);
+    const int64_t count = jinja_length(run, self);
+    jinja_step_text(run, (size_t)self.bytes + end.bytes);
     if (run->rc == 0 && (length < tail || leeway < 0)) {
         return jinja_fail(run, -EINVAL, "truncate needs a length of at least %lld, found %lld",
                           (long long)tail, (long long)length);
     }
-    if ((int64_t)core_utf8_count(text.as.text, text.bytes) <= length + leeway) {
-        return text;
+    if (run->rc != 0 || count - length <= leeway) {
+        return self;
     }
-    size_t bytes = jinja_char_offset(text.as.text, text.bytes, (size_t)(length - tail));
-    const char *space = kills ? NULL : memrchr(text.as.text, ' ', bytes);
-    bytes = space != NULL ? (size_t)(space - text.as.text) : bytes;
-    return jinja_operate(run, "+", jinja_string(text.as.text, bytes), end);
+    if (self.kind != JINJA_STRING) {
+        return jinja_fail(run, -EINVAL, "truncate cannot shorten a value of type '%s'",
+                          jinja_type_name(self));
+    }
+    size_t bytes = jinja_char_offset(self.as.text, self.bytes, (size_t)(length - tail));
+    const char *space = kills ? NULL : memrchr(self.as.text, ' ', bytes);
+    bytes = space != NULL ? (size_t)(space - self.as.text) : bytes;
+    return jinja_operate(run, "+", jinja_string(self.as.text, bytes), end);
 }
 
 const struct jinja_function jinja_filters_number[] = {

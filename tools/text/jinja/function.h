@@ -97,6 +97,8 @@ struct jinja_value jinja_format_braces(struct jinja_run *run, struct jinja_value
                                        const struct jinja_arguments *arguments);
 struct jinja_value jinja_to_json(struct jinja_run *run, struct jinja_value value,
                                  const struct jinja_arguments *arguments);
+/* Returns the len() of a value; fails the run if it has none. */
+int64_t jinja_length(struct jinja_run *run, struct jinja_value value);
 struct jinja_value jinja_case(struct jinja_run *run, struct jinja_value text, bool upper);
 /* Removes `characters` (NULL: white space) from the chosen ends of a text. */
 struct jinja_value jinja_strip(struct jinja_run *run, struct jinja_value text,
