@@ -586,6 +586,54 @@ static void other_types(void)
     check_refused(refused, sizeof refused / sizeof refused[0]);
 }
 
+/* Numbers are computed exactly as in Python, or refused. */
+static void numbers(void)
+{
+    static const struct row rows[] = {
+        {"{{ true|abs }} {{ -3|abs }} {{ (-0.5)|abs }} {{ false|abs }} {{ -true }}",
+         "1 3 0.5 0 -1"},
+        {"{% set big = 1234567890123456789 %}{{ big|round(-1) }} {{ big|round(-18) }} {{ "
+         "25|round(-1) }} {{ 35|round(-1) }} {{ (-25)|round(-1) }} {{ 5|round(-1) }} {{ "
+         "7|round(-30) }} {{ big|round(2, 'floor') }}",
+         "1234567890123456790 1000000000000000000 20 40 -20 0 0 1.2345678901234568e+18"},
+        {"{{ 25.000000000000004|round(-1) }} {{ 5.0|round(-1) }} {{ 5.1|round(-1) }} {{ -0.2|round "
+         "}} {{ (-0.2)|round(0, 'ceil') }} {{ 1e-25|round(22) }} {{ 1234.5|round(-2) }} {{ "
+         "0.5|round }} {{ 123e20|round(-20) }} {{ 2.675|round(2) }}",
+         "30.0 0.0 10.0 -0.0 0.0 0.0 1200.0 0.0 1.23e+22 2.67"},
+        {"{{ 1.0 // 0.1 }} {{ -0.0 % 3 }} {{ 7.5 // -2 }} {{ -7.5 % 2 }} {{ 0.0 // -3 }} {{ 5 % -3 "
+         "}}",
+         "9.0 0.0 -4.0 0.5 -0.0 -1"},
+        {"{{ 9007199254740993 == 9007199254740992.0 }} {{ 9007199254740993 > 9007199254740992.0 }} "
+         "{{ 2 < 2.5 < 3 }} {{ -3 > -3.5 }} {{ 1e300 > 5 }} {{ true == 1.0 }}",
+         "False True True True True True"},
+        {"{{ '0x_1f'|int(0, 16) }} {{ '+_1'|int(7) }} {{ '1_.5'|float }} {{ '1_0.5'|float }} {{ ' "
+         "-12\\n'|int }} {{ '0b1'|int(0, 2) }} {{ '0o7'|int(0, 8) }} {{ '0x'|int(3, 16) }} {{ "
+         "'0x0x1'|int(3, 16) }} {{ '-z'|int(0, 36) }} {{ '1e3'|int }} {{ 'inf'|int }} {{ "
+         "'nan'|int(2) }} {{ '+ 1'|int(4) }} {{ '-9223372036854775808'|int }}",
+         "31 7 0.0 10.5 -12 1 7 3 3 -35 1000 0 2 4 -9223372036854775808"},
+        {"{{ ('0' * 90 ~ '12')|int }} {{ ('a' * 200)|int(5) }} {{ ('1' * 30)|float }}",
+         "12 5 1.111111111111111e+29"},
+    };
+    static const struct row refused[] = {
+        {"{{ 1e300|int }}", "the result does not fit into 64 bits"},
+        {"{{ ('9' * 30)|int }}",
+         "the number 999999999999999999999999999999 does not fit into 64 bits"},
+        {"{{ '1e300'|int }}", "the result does not fit into 64 bits"},
+        {"{% set x = 1e999 %}{{ x|int }}", "the result does not fit into 64 bits"},
+        {"{{ '١٢'|int }}", "digits beyond ASCII are not supported in numbers"},
+        {"{{ '7'|int(0, 0) }}", "int with base=0 is not supported"},
+        {"{{ 9007199254740993 / 3 }}", "dividing numbers of more than 53 bits is not supported"},
+        {"{{ 0.0 ** -1 }}", "0 ** -1 has no result that is a float"},
+        {"{{ (-8) ** 0.5 }}", "-8 ** 0.5 has no result that is a float"},
+        {"{{ 10.0 ** 400 }}", "10 ** 400 has no result that is a float"},
+        {"{{ 0 ** -1 }}", "0 ** -1 has no result that is a float"},
+        {"{{ ('nan'|float) == 1 }}", "comparing nan is not supported"},
+        {"{{ 1 < ('nan'|float) }}", "comparing nan is not supported"},
+    };
+    check_rendered(rows, sizeof rows / sizeof rows[0]);
+    check_refused(refused, sizeof refused / sizeof refused[0]);
+}
+
 /* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
@@ -600,4 +648,4 @@ TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"boun
           {"times", times}, {"counts_work", counts_work}, {"counts_characters", counts_characters},
           {"strips_sets", strips_sets}, {"searches", searches}, {"kept", kept},
           {"generators", generators}, {"loops", loops}, {"other_types", other_types},
-          {"out_of_memory", out_of_memory})
+          {"numbers", numbers}, {"out_of_memory", out_of_memory})

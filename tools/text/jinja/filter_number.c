@@ -16,42 +16,51 @@ static struct jinja_value call_abs(struct jinja_run *run, struct jinja_value sel
     if (!jinja_is_number(self)) {
         return jinja_fail(run, -EINVAL, "abs needs a number, found '%s'", jinja_type_name(self));
     }
-    return self.kind == JINJA_REAL  ? jinja_real(fabs(self.as.real))
-           : jinja_number(self) < 0 ? jinja_operate(run, "-", jinja_integer(0), self)
-                                    : self;
+    return self.kind == JINJA_REAL
+               ? jinja_real(fabs(self.as.real))
+               : jinja_operate(run, jinja_number(self) < 0 ? "-" : "+", jinja_integer(0), self);
 }
 
-/* Drops surrounding spaces and underscores, which Python allows. Returns false if the text cannot
- * be a number. */
-static bool read_text(struct jinja_run *run, struct jinja_value value, char out[80])
+static bool is_alnum(char c, bool real)
+{
+    const char lower = (char)(c | 0x20);
+    return (c >= '0' && c <= '9') || (!real && lower >= 'a' && lower <= 'z');
+}
+
+/* Returns the text without surrounding spaces and without underscores that Python allows in
+ * numbers; NULL: the text is no number, or the run has failed. */
+static char *read_text(struct jinja_run *run, struct jinja_value value, bool real)
 {
     size_t length = 0;
     const struct jinja_value text = jinja_strip(run, value, NULL, true, true);
-    for (size_t i = 0; i < text.bytes; i++) {
-        const char c = text.as.text[i];
-        const bool between = c == '_' && i > 0 && i + 1 < text.bytes &&
-                             text.as.text[i - 1] != '_' && text.as.text[i + 1] != '_';
-        if (length + 1 >= 80 || c == '\0' || (c == '_' && !between)) {
-            return false;
+    char *out = jinja_alloc(run, (size_t)text.bytes + 1);
+    for (size_t i = 0; out != NULL && i < text.bytes; i++) {
+        const char *at = text.as.text + i;
+        if ((*at & 0x80) != 0 && jinja_char_is(jinja_char_point(at), JINJA_CHAR_DECIMAL)) {
+            jinja_fail(run, -EINVAL, "digits beyond ASCII are not supported in numbers");
+            return NULL;
         }
-        if (c != '_') {
-            out[length++] = c;
+        const bool between = i > 0 && i + 1 < text.bytes && is_alnum(at[-1], real) &&
+                             is_alnum(at[1], real);
+        if ((*at & 0x80) != 0 || *at == '\0' || (*at == '_' && !between)) {
+            return NULL;
+        }
+        if (*at != '_') {
+            out[length++] = *at;
         }
     }
-    out[length] = '\0';
-    return length > 0 && strpbrk(out, " \t\n") == NULL;
+    return length > 0 && strpbrk(out, " \t\n\v\f\r") == NULL ? out : NULL;
 }
 
 static bool to_real(struct jinja_run *run, struct jinja_value self, double *out)
 {
-    char text[80];
     char *end;
     if (jinja_is_number(self)) {
         *out = jinja_number(self);
         return true;
     }
-    if (self.kind != JINJA_STRING || !read_text(run, self, text) || strpbrk(text, "xXpP") != NULL ||
-        strchr(text, '(') != NULL) {
+    const char *text = self.kind == JINJA_STRING ? read_text(run, self, true) : NULL;
+    if (text == NULL || strpbrk(text, "xXpP(") != NULL) {
         return false;
     }
     *out = strtod(text, &end);
@@ -60,19 +69,28 @@ static bool to_real(struct jinja_run *run, struct jinja_value self, double *out)
 
 static bool to_whole(struct jinja_run *run, struct jinja_value self, int base, int64_t *out)
 {
-    char text[80];
     char *end;
-    if (self.kind != JINJA_STRING || !read_text(run, self, text)) {
+    const char *text = self.kind == JINJA_STRING ? read_text(run, self, false) : NULL;
+    if (text == NULL) {
         return false;
     }
-    const char *digits = text + (text[0] == '-' || text[0] == '+');
-    const bool prefix = digits[0] == '0' && strpbrk(digits, "bBoO") == digits + 1 &&
-                        (base == 2 || base == 8);
-    char moved[80];
-    snprintf(moved, sizeof moved, "%.1s%s", digits == text ? "+" : text, digits + (prefix ? 2 : 0));
+    const bool negative = text[0] == '-';
+    const char *digits = text + (negative || text[0] == '+');
+    const char *prefix = base == 2 ? "bB" : base == 8 ? "oO" : base == 16 ? "xX" : "";
+    digits += digits[0] == '0' && digits[1] != '\0' && strchr(prefix, digits[1]) != NULL ? 2 : 0;
+    if (!is_alnum(digits[0], false) || (base == 16 && strpbrk(digits, "xX") != NULL)) {
+        return false;
+    }
     errno = 0;
-    *out = strtoll(moved, &end, base);
-    return *end == '\0' && end != moved + 1 && errno == 0;
+    const unsigned long long size = strtoull(digits, &end, base);
+    if (*end != '\0') {
+        return false;
+    }
+    if (errno != 0 || size > (uint64_t)INT64_MAX + negative) {
+        jinja_fail(run, -EINVAL, "the number %.40s does not fit into 64 bits", text);
+    }
+    *out = (int64_t)(negative ? 0 - size : size);
+    return true;
 }
 
 static struct jinja_value call_int(struct jinja_run *run, struct jinja_value self,
@@ -84,14 +102,17 @@ static struct jinja_value call_int(struct jinja_run *run, struct jinja_value sel
     if (self.kind == JINJA_UNDEFINED) {
         return jinja_fail(run, -EINVAL, "'%s' is undefined", self.as.text);
     }
+    if (self.kind == JINJA_STRING && base == 0) {
+        return jinja_fail(run, -EINVAL, "int with base=0 is not supported");
+    }
     if (self.kind == JINJA_INTEGER || self.kind == JINJA_BOOL) {
         return self.kind == JINJA_BOOL ? jinja_integer(self.as.truth) : self;
     }
     if (base >= 2 && base <= 36 && to_whole(run, self, (int)base, &whole)) {
         return jinja_integer(whole);
     }
-    if (to_real(run, self, &real) && fabs(real) < 9.2e18) {
-        return jinja_integer((int64_t)real);
+    if (to_real(run, self, &real) && (self.kind == JINJA_REAL ? !isnan(real) : isfinite(real))) {
+        return jinja_whole(run, trunc(real));
     }
     return jinja_argument(arguments, 0, "default", jinja_integer(0));
 }
@@ -107,16 +128,65 @@ static struct jinja_value call_float(struct jinja_run *run, struct jinja_value s
                                      : jinja_argument(arguments, 0, "default", jinja_real(0));
 }
 
-/* Rounds halves to even, as Python does. */
-static double round_to(double real, int64_t precision)
+/* Rounds the decimal value to `precision` digits after the point, halves to even, as Python does. */
+static double round_real(struct jinja_run *run, double real, int64_t precision)
 {
-    char text[400];
-    if (precision < 0 || precision > 20 || fabs(real) > 1e22) {
-        const double scale = pow(10, (double)-precision);
-        return precision < 0 ? rint(real / scale) * scale : real;
+    char text[800];
+    if (!isfinite(real) || precision > 330) {
+        return real;
     }
-    snprintf(text, sizeof text, "%.*f", (int)precision, real);
-    return strtod(text, NULL);
+    if (precision >= 0) {
+        snprintf(text, sizeof text, "%.*f", (int)precision, real);
+        return strtod(text, NULL);
+    }
+    const int digits = snprintf(text, sizeof text, "%.0f",
+                                trunc(fabs(real))); /* before the point */
+    if (digits + precision > 0) {
+        snprintf(text, sizeof text, "%.*e", (int)(digits + precision) - 1, real);
+        return strtod(text, NULL);
+    }
+    if (digits + precision < 0) {
+        return copysign(0, real);
+    }
+    if (digits > 22) {
+        jinja_fail(run, -EINVAL, "rounding %g to %lld digits is not supported", real,
+                   (long long)precision);
+    }
+    const double unit = pow(10, digits); /* exact */
+    return copysign(fabs(real) > unit / 2 ? unit : 0, real);
+}
+
+/* Rounds to a multiple of 10 ** `zeros`, halves to an even multiple. */
+static struct jinja_value round_whole(struct jinja_run *run, int64_t whole, int64_t zeros)
+{
+    __extension__ typedef __int128 wide;
+    wide unit = 1;
+    for (int64_t i = 0; i < zeros && i < 20; i++) {
+        unit *= 10;
+    }
+    wide rest = whole % unit;
+    rest += rest < 0 ? unit : 0;
+    const wide below = (wide)whole - rest;
+    const bool up = 2 * rest > unit || (2 * rest == unit && below / unit % 2 != 0);
+    const wide rounded = below + (up ? unit : 0);
+    return rounded >= INT64_MIN && rounded <= INT64_MAX
+               ? jinja_integer((int64_t)rounded)
+               : jinja_fail(run, -EINVAL, "the result does not fit into 64 bits");
+}
+
+static struct jinja_value round_to_side(struct jinja_run *run, struct jinja_value self,
+                                        int64_t precision, bool up)
+{
+    if (self.kind != JINJA_REAL && precision >= 0) {
+        return jinja_real(jinja_number(self));
+    }
+    const double scale = pow(10, (double)precision);
+    const double scaled = jinja_number(self) * scale;
+    if (precision > 22 || precision < -300 || !isfinite(scaled)) {
+        return jinja_fail(run, -EINVAL, "rounding %g to %lld digits is not supported",
+                          jinja_number(self), (long long)precision);
+    }
+    return jinja_real(((up ? ceil(scaled) : floor(scaled)) + 0.0) / scale); /* no -0.0 */
 }
 
 static struct jinja_value call_round(struct jinja_run *run, struct jinja_value self,
@@ -128,19 +198,17 @@ static struct jinja_value call_round(struct jinja_run *run, struct jinja_value s
     if (!jinja_is_number(self)) {
         return jinja_fail(run, -EINVAL, "round needs a number, found '%s'", jinja_type_name(self));
     }
-    const double scale = pow(10, (double)precision);
     if (jinja_is_text(method, "ceil") || jinja_is_text(method, "floor")) {
-        const double scaled = jinja_number(self) * scale;
-        return jinja_real((jinja_is_text(method, "ceil") ? ceil(scaled) : floor(scaled)) / scale);
+        return round_to_side(run, self, precision, jinja_is_text(method, "ceil"));
     }
     if (!jinja_is_text(method, "common")) {
         return jinja_fail(run, -EINVAL, "method must be common, ceil or floor");
     }
-    if (self.kind != JINJA_REAL) {
-        return precision >= 0 ? jinja_operate(run, "+", jinja_integer(0), self)
-                              : jinja_whole(run, round_to(jinja_number(self), precision));
+    if (self.kind == JINJA_REAL) {
+        return jinja_real(round_real(run, self.as.real, precision));
     }
-    return jinja_real(round_to(self.as.real, precision));
+    const int64_t whole = self.kind == JINJA_BOOL ? self.as.truth : self.as.integer;
+    return round_whole(run, whole, precision < -20 ? 20 : -precision);
 }
 
 static struct jinja_value split_lines(struct jinja_run *run, struct jinja_value text)

@@ -34,11 +34,21 @@ static struct jinja_value divide(struct jinja_run *run, int64_t left, int64_t ri
     return jinja_integer(rest ? remainder + (down ? right : 0) : left / right - down);
 }
 
+/* Fails the run where Python raises an error or makes a complex number. */
+static struct jinja_value power_real(struct jinja_run *run, double left, double right)
+{
+    const double result = pow(left, right);
+    const bool finite = isfinite(left) && isfinite(right);
+    return isfinite(result) || !finite
+               ? jinja_real(result)
+               : jinja_fail(run, -EINVAL, "%g ** %g has no result that is a float", left, right);
+}
+
 static struct jinja_value power(struct jinja_run *run, int64_t left, int64_t right)
 {
     int64_t result = 1;
     if (right < 0) {
-        return jinja_real(pow((double)left, (double)right));
+        return power_real(run, (double)left, (double)right);
     }
     if (left == 0 || left == 1 || left == -1) {
         return jinja_integer(right == 0 ? 1 : left == -1 && right % 2 == 0 ? 1 : left);
@@ -49,6 +59,22 @@ static struct jinja_value power(struct jinja_run *run, int64_t left, int64_t rig
         }
     }
     return jinja_integer(result);
+}
+
+static bool is_exact(int64_t whole)
+{
+    return whole >= -(1LL << 53) && whole <= 1LL << 53;
+}
+
+static struct jinja_value divide_whole(struct jinja_run *run, int64_t left, int64_t right)
+{
+    if (right == 0) {
+        return jinja_fail(run, -EINVAL, "division by zero");
+    }
+    if (!is_exact(left) || !is_exact(right)) {
+        return jinja_fail(run, -EINVAL, "dividing numbers of more than 53 bits is not supported");
+    }
+    return jinja_real((double)left / (double)right);
 }
 
 static struct jinja_value operate_whole(struct jinja_run *run, const char *sign, int64_t left,
@@ -70,10 +96,22 @@ static struct jinja_value operate_whole(struct jinja_run *run, const char *sign,
         if (sign[1] == '/') {
             return divide(run, left, right, false);
         }
-        return right != 0 ? jinja_real((double)left / (double)right)
-                          : jinja_fail(run, -EINVAL, "division by zero");
+        return divide_whole(run, left, right);
     }
     return wraps ? overflow(run) : jinja_integer(result);
+}
+
+/* left // right, as Python computes it. */
+static double floor_divide(double left, double right)
+{
+    const double rest = fmod(left, right);
+    const bool down = rest != 0 && (rest < 0) != (right < 0);
+    const double quotient = (left - rest) / right - down;
+    if (quotient == 0) {
+        return copysign(0, left / right);
+    }
+    const double whole = floor(quotient);
+    return quotient - whole > 0.5 ? whole + 1 : whole;
 }
 
 static struct jinja_value operate_real(struct jinja_run *run, const char *sign, double left,
@@ -82,17 +120,19 @@ static struct jinja_value operate_real(struct jinja_run *run, const char *sign, 
     switch (sign[0]) {
     case '+': return jinja_real(left + right);
     case '-': return jinja_real(left - right);
-    case '*': return jinja_real(sign[1] == '*' ? pow(left, right) : left * right);
+    case '*': return sign[1] == '*' ? power_real(run, left, right) : jinja_real(left * right);
     default: break;
     }
     if (right == 0) {
         return jinja_fail(run, -EINVAL, "division by zero");
     }
     if (sign[0] == '/') {
-        return jinja_real(sign[1] == '/' ? floor(left / right) : left / right);
+        return jinja_real(sign[1] == '/' ? floor_divide(left, right) : left / right);
     }
     const double rest = fmod(left, right);
-    return jinja_real(rest != 0 && (rest < 0) != (right < 0) ? rest + right : rest);
+    return jinja_real(rest == 0                   ? copysign(0, right)
+                      : (rest < 0) != (right < 0) ? rest + right
+                                                  : rest);
 }
 
 static struct jinja_value repeat_text(struct jinja_run *run, struct jinja_value text, int64_t times)

@@ -250,14 +250,33 @@ static bool equal_dicts(struct jinja_run *run, const struct jinja_dict *left,
     return same;
 }
 
-static bool equal_numbers(struct jinja_value left, struct jinja_value right)
+/* Compares a whole number with a real exactly. */
+static int compare_mixed(int64_t whole, double real)
 {
-    if (left.kind == JINJA_REAL || right.kind == JINJA_REAL) {
-        return jinja_number(left) == jinja_number(right);
+    if (real >= 0x1p63 || real < -0x1p63) {
+        return real > 0 ? -1 : 1;
     }
-    const int64_t a = left.kind == JINJA_BOOL ? left.as.truth : left.as.integer;
-    const int64_t b = right.kind == JINJA_BOOL ? right.as.truth : right.as.integer;
-    return a == b;
+    const int64_t other = (int64_t)real;
+    const double rest = real - (double)other;
+    return whole != other ? (whole > other) - (whole < other) : (rest < 0) - (rest > 0);
+}
+
+static int compare_numbers(struct jinja_run *run, struct jinja_value left, struct jinja_value right)
+{
+    const double a = jinja_number(left);
+    const double b = jinja_number(right);
+    if (isnan(a) || isnan(b)) {
+        jinja_fail(run, -EINVAL, "comparing nan is not supported");
+        return 0;
+    }
+    if (left.kind == JINJA_REAL && right.kind == JINJA_REAL) {
+        return (a > b) - (a < b);
+    }
+    const int64_t x = left.kind == JINJA_BOOL ? left.as.truth : left.as.integer;
+    const int64_t y = right.kind == JINJA_BOOL ? right.as.truth : right.as.integer;
+    return left.kind == JINJA_REAL    ? -compare_mixed(y, a)
+           : right.kind == JINJA_REAL ? compare_mixed(x, b)
+                                      : (x > y) - (x < y);
 }
 
 bool jinja_equal(struct jinja_run *run, struct jinja_value left, struct jinja_value right)
@@ -266,7 +285,7 @@ bool jinja_equal(struct jinja_run *run, struct jinja_value left, struct jinja_va
         return false;
     }
     if (jinja_is_number(left) && jinja_is_number(right)) {
-        return equal_numbers(left, right);
+        return compare_numbers(run, left, right) == 0;
     }
     if (left.kind != right.kind) {
         return false;
@@ -323,12 +342,7 @@ int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_v
         return 0;
     }
     if (jinja_is_number(left) && jinja_is_number(right)) {
-        const double a = jinja_number(left);
-        const double b = jinja_number(right);
-        if (left.kind == JINJA_INTEGER && right.kind == JINJA_INTEGER) {
-            return (left.as.integer > right.as.integer) - (left.as.integer < right.as.integer);
-        }
-        return (a > b) - (a < b);
+        return compare_numbers(run, left, right);
     }
     if (left.kind == JINJA_STRING && right.kind == JINJA_STRING) {
         /* UTF-8 bytes sort like characters. */
