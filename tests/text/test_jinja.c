@@ -634,6 +634,46 @@ static void numbers(void)
     check_refused(refused, sizeof refused / sizeof refused[0]);
 }
 
+/* Arguments that Python does not take are refused. */
+static void arguments(void)
+{
+    static const struct row rows[] = {
+        {"{{ 'abc'.find('', 3) }} {{ 'abc'.find('', 4) }} {{ 'abc'.find('', 2, 1) }} {{ "
+         "'abc'.rfind('', 99) }} {{ 'abc'.count('', 4) }} {{ 'abc'.count('', 3) }} {{ "
+         "'abc'.startswith('', 4) }} {{ 'abc'.endswith(('', 'x'), 2, 1) }} {{ 'abc'.find('c', -1) "
+         "}} {{ 'abc'.find('b', -99, 99) }}",
+         "3 -1 -1 -1 0 1 False False 2 1"},
+        {"{{ 7|replace(7, 8) }} {{ 'aaa'|replace('a', 'b', true) }} {{ 'aaa'|replace('a', 'b', "
+         "none) }} {{ 'aaa'.replace('a', 'b', -1) }} {{ 'a b'.split(sep=' ', maxsplit=1) }} {{ "
+         "'a'.splitlines(keepends=true) }} {{ {'a': 1}.get('b', 2) }}",
+         "8 baa bbb bbb ['a', 'b'] ['a'] 2"},
+    };
+    static const struct row refused[] = {
+        {"{{ 'a'.find(sub='a') }}", "find: the argument '-sub' is missing"},
+        {"{{ {}.get(key='a') }}", "get: the argument '-key' is missing"},
+        {"{{ 'a'.replace(1, 'b') }}", "old must be a str, found 'int'"},
+        {"{{ 'a'.replace('a', 'b', 1.5) }}", "count must be an int, found 'float'"},
+        {"{{ 'a'.center() }}", "center: the argument '-width' is missing"},
+        {"{{ 'a'.zfill() }}", "zfill: the argument '-width' is missing"},
+        {"{{ 'a'.center(5, '**') }}", "fillchar must be one character"},
+        {"{{ 'a'|center(3, width=4) }}", "center: the argument 'width' is given twice"},
+        {"{{ ','.join() }}", "join: the argument '-iterable' is missing"},
+        {"{{ 1 is eq }}", "eq: the argument '-other' is missing"},
+        {"{{ 1 is in }}", "in: the argument 'seq' is missing"},
+        {"{{ [].index() }}", "index: the argument '-value' is missing"},
+        {"{{ joiner()(1) }}", "a joiner takes no arguments"},
+        {"{{ cycler('a', b=1).next() }}", "cycler has no argument 'b'"},
+        {"{{ dict([], []) }}", "dict takes at most one argument without a name"},
+        {"{{ dict(x) }}", "'x' is undefined"},
+        {"{% for x in [1] %}{{ loop.cycle(a=1) }}{% endfor %}", "cycle has no argument 'a'"},
+        {"{{ [1]|batch }}", "batch: the argument 'linecount' is missing"},
+        {"{{ range() }}", "range: the argument '-start' is missing"},
+        {"{{ 'a'|attr }}", "attr: the argument 'name' is missing"},
+    };
+    check_rendered(rows, sizeof rows / sizeof rows[0]);
+    check_refused(refused, sizeof refused / sizeof refused[0]);
+}
+
 /* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
@@ -648,4 +688,4 @@ TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"boun
           {"times", times}, {"counts_work", counts_work}, {"counts_characters", counts_characters},
           {"strips_sets", strips_sets}, {"searches", searches}, {"kept", kept},
           {"generators", generators}, {"loops", loops}, {"other_types", other_types},
-          {"numbers", numbers}, {"out_of_memory", out_of_memory})
+          {"numbers", numbers}, {"arguments", arguments}, {"out_of_memory", out_of_memory})

@@ -332,9 +332,12 @@ static struct jinja_value call_groupby(struct jinja_run *run, struct jinja_value
                                        const struct jinja_arguments *arguments)
 {
     const struct jinja_value attribute = jinja_argument(arguments, 0, "attribute", jinja_none());
-    const bool case_sensitive = jinja_argument_truth(arguments, 1, "case_sensitive", false);
+    const bool case_sensitive = jinja_argument_truth(arguments, 2, "case_sensitive", false);
     const struct jinja_list *items = jinja_iterate(run, self);
     struct jinja_value list = jinja_list(run, JINJA_LIST);
+    if (jinja_argument(arguments, 1, "default", jinja_none()).kind != JINJA_NONE) {
+        return jinja_fail(run, -EINVAL, "groupby with a default is not supported");
+    }
     const struct jinja_pair *pairs = pair_with_keys(run, items, attribute, case_sensitive);
     pairs = pairs != NULL ? jinja_sorted(run, pairs, items->count, false) : NULL;
     struct jinja_value group = jinja_none();
@@ -376,16 +379,16 @@ const struct jinja_function jinja_filters_list[] = {
     {"last", call_last, ""},
     {"list", call_list, ""},
     {"reverse", call_reverse, ""},
-    {"sort", call_sort, "reverse case_sensitive attribute"},
-    {"unique", call_unique, "case_sensitive attribute"},
-    {"min", call_min, "case_sensitive attribute"},
-    {"max", call_max, "case_sensitive attribute"},
-    {"sum", call_sum, "attribute start"},
-    {"join", call_join, "d attribute"},
-    {"batch", call_batch, "linecount fill_with"},
-    {"slice", call_slice, "slices fill_with"},
-    {"dictsort", call_dictsort, "case_sensitive by reverse"},
-    {"groupby", call_groupby, "attribute case_sensitive"},
+    {"sort", call_sort, "reverse? case_sensitive? attribute?"},
+    {"unique", call_unique, "case_sensitive? attribute?"},
+    {"min", call_min, "case_sensitive? attribute?"},
+    {"max", call_max, "case_sensitive? attribute?"},
+    {"sum", call_sum, "attribute? start?"},
+    {"join", call_join, "d? attribute?"},
+    {"batch", call_batch, "linecount fill_with?"},
+    {"slice", call_slice, "slices fill_with?"},
+    {"dictsort", call_dictsort, "case_sensitive? by? reverse?"},
+    {"groupby", call_groupby, "attribute default? case_sensitive?"},
     {"items", call_items, ""},
     {NULL, NULL, NULL},
 };
@@ -530,13 +533,13 @@ static struct jinja_value call_attr(struct jinja_run *run, struct jinja_value se
 }
 
 const struct jinja_function jinja_filters_select[] = {
-    {"map", call_map, "*"},
-    {"select", call_select, "*"},
-    {"reject", call_reject, "*"},
-    {"selectattr", call_selectattr, "*"},
-    {"rejectattr", call_rejectattr, "*"},
-    {"default", call_default, "default_value boolean"},
-    {"d", call_default, "default_value boolean"},
+    {"map", call_map, "**"},
+    {"select", call_select, "**"},
+    {"reject", call_reject, "**"},
+    {"selectattr", call_selectattr, "**"},
+    {"rejectattr", call_rejectattr, "**"},
+    {"default", call_default, "default_value? boolean?"},
+    {"d", call_default, "default_value? boolean?"},
     {"attr", call_attr, "name"},
     {NULL, NULL, NULL},
 };
@@ -575,8 +578,8 @@ static struct jinja_value call_copy(struct jinja_run *run, struct jinja_value se
 }
 
 const struct jinja_function jinja_methods_list[] = {
-    {"index", call_index, "value"},
-    {"count", call_count, "value"},
+    {"index", call_index, "-value"},
+    {"count", call_count, "-value"},
     {"copy", call_copy, ""},
     {NULL, NULL, NULL},
 };
@@ -626,8 +629,8 @@ static struct jinja_value method_items(struct jinja_run *run, struct jinja_value
 }
 
 const struct jinja_function jinja_methods_dict[] = {
-    {"get", call_get, "key default"}, {"keys", call_keys, ""}, {"values", call_values, ""},
-    {"items", method_items, ""},      {"copy", call_copy, ""}, {NULL, NULL, NULL},
+    {"get", call_get, "-key -default?"}, {"keys", call_keys, ""}, {"values", call_values, ""},
+    {"items", method_items, ""},         {"copy", call_copy, ""}, {NULL, NULL, NULL},
 };
 
 static struct jinja_value call_is_integer(struct jinja_run *run, struct jinja_value self,

@@ -272,10 +272,10 @@ static struct jinja_value call_truncate(struct jinja_run *run, struct jinja_valu
 
 const struct jinja_function jinja_filters_number[] = {
     {"abs", call_abs, ""},
-    {"int", call_int, "default base"},
-    {"float", call_float, "default"},
-    {"round", call_round, "precision method"},
-    {"indent", call_indent, "width first blank"},
-    {"truncate", call_truncate, "length killwords end leeway"},
+    {"int", call_int, "default? base?"},
+    {"float", call_float, "default?"},
+    {"round", call_round, "precision? method?"},
+    {"indent", call_indent, "width? first? blank?"},
+    {"truncate", call_truncate, "length? killwords? end? leeway?"},
     {NULL, NULL, NULL},
 };

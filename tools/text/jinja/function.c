@@ -15,48 +15,79 @@ const struct jinja_function *jinja_function_find(const struct jinja_function *ro
     return NULL;
 }
 
-static bool is_parameter(const char *parameters, const char *name, size_t bytes)
+/* Takes the next word of `parameters`; returns whether there was one. */
+static bool next_parameter(const char **parameters, struct jinja_value *name, bool *required)
 {
-    for (const char *at = parameters; *at != '\0';) {
-        const size_t length = strcspn(at, " ");
-        if (length == bytes && memcmp(at, name, bytes) == 0) {
-            return true;
-        }
-        at += length + (at[length] == ' ');
+    const char *at = *parameters + strspn(*parameters, " ");
+    size_t bytes = strcspn(at, " ");
+    if (bytes == 0) {
+        return false;
     }
-    return false;
+    *parameters = at + bytes;
+    *required = at[bytes - 1] != '?' && at[0] != '*';
+    bytes -= at[bytes - 1] == '?';
+    *name = jinja_string(at, bytes);
+    return true;
 }
 
-static size_t count_parameters(const char *parameters)
+static bool is_given(const struct jinja_arguments *arguments, struct jinja_value name)
 {
-    size_t count = *parameters != '\0';
-    for (const char *at = parameters; *at != '\0'; at++) {
-        count += *at == ' ';
+    return arguments->named != NULL &&
+           jinja_dict_get(arguments->named, name.as.text, name.bytes) != NULL;
+}
+
+static struct jinja_value check_arguments(struct jinja_run *run,
+                                          const struct jinja_function *function,
+                                          const struct jinja_arguments *arguments)
+{
+    struct jinja_value name;
+    bool required;
+    bool any = false;
+    bool any_named = false;
+    size_t most = 0;
+    size_t used = 0;
+    for (const char *at = function->parameters; next_parameter(&at, &name, &required);) {
+        any = any || name.as.text[0] == '*';
+        any_named = any_named || jinja_is_text(name, "**");
+        if (name.as.text[0] == '*') {
+            continue;
+        }
+        const bool given = is_given(arguments, name);
+        used += given;
+        if (most < arguments->count ? given : required && !given) {
+            return jinja_fail(run, -EINVAL, "%s: the argument '%.*s' is %s", function->name,
+                              (int)name.bytes, name.as.text, given ? "given twice" : "missing");
+        }
+        most++;
     }
-    return count;
+    if (!any && arguments->count > most) {
+        return jinja_fail(run, -EINVAL, "%s takes %zu arguments, but %zu were given",
+                          function->name, most, arguments->count);
+    }
+    for (size_t i = 0; !any_named && arguments->named != NULL && used < arguments->named->count;
+         i++) {
+        const struct jinja_value other = arguments->named->pairs[i].key;
+        bool found = false;
+        for (const char *at = function->parameters; next_parameter(&at, &name, &required);) {
+            found = found || jinja_equal(run, name, other);
+        }
+        if (!found) {
+            return jinja_fail(run, -EINVAL, "%s has no argument '%.*s'", function->name,
+                              (int)(other.bytes < 60 ? other.bytes : 60), other.as.text);
+        }
+    }
+    return jinja_none();
 }
 
 struct jinja_value jinja_function_call(struct jinja_run *run, const struct jinja_function *function,
                                        struct jinja_value self,
                                        const struct jinja_arguments *arguments)
 {
-    const bool any = strchr(function->parameters, '*') != NULL;
-    const size_t most = count_parameters(function->parameters);
-    if (!any && arguments->count > most) {
-        return jinja_fail(run, -EINVAL, "%s takes %zu arguments, but %zu were given",
-                          function->name, most, arguments->count);
-    }
     if (arguments->named != NULL && !jinja_step(run, arguments->named->count)) {
         return jinja_undefined("");
     }
-    for (size_t i = 0; !any && arguments->named != NULL && i < arguments->named->count; i++) {
-        const struct jinja_value name = arguments->named->pairs[i].key;
-        if (!is_parameter(function->parameters, name.as.text, name.bytes)) {
-            return jinja_fail(run, -EINVAL, "%s has no argument '%.*s'", function->name,
-                              (int)(name.bytes < 60 ? name.bytes : 60), name.as.text);
-        }
-    }
-    return function->call(run, self, arguments);
+    const struct jinja_value checked = check_arguments(run, function, arguments);
+    return run->rc == 0 ? function->call(run, self, arguments) : checked;
 }
 
 struct jinja_value jinja_argument(const struct jinja_arguments *arguments, size_t index,

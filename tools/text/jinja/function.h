@@ -30,7 +30,8 @@ struct jinja_function {
     const char *name;
     struct jinja_value (*call)(struct jinja_run *run, struct jinja_value self,
                                const struct jinja_arguments *arguments);
-    /* "a b": parameters, by position or name; a final "*": any others */
+    /* "a -b c?": a by position or name, b by position only, c may be missing; "*": any others by
+     * position, "**": also by name */
     const char *parameters;
 };
 

@@ -50,9 +50,15 @@ static struct jinja_value call_dict(struct jinja_run *run, struct jinja_value se
 {
     (void)self;
     struct jinja_value made = jinja_dict(run);
+    if (arguments->count > 1) {
+        return jinja_fail(run, -EINVAL, "dict takes at most one argument without a name");
+    }
     if (run->rc == 0 && arguments->count > 0) {
         const struct jinja_value from = arguments->items[0];
         const bool copies = from.kind == JINJA_DICT;
+        if (from.kind == JINJA_UNDEFINED) {
+            return jinja_fail(run, -EINVAL, "'%s' is undefined", from.as.text);
+        }
         for (size_t i = 0; copies && i < from.as.dict->count; i++) {
             jinja_dict_set(run, made.as.dict, from.as.dict->pairs[i].key,
                            from.as.dict->pairs[i].value);
@@ -187,11 +193,11 @@ static struct jinja_value call_strftime(struct jinja_run *run, struct jinja_valu
 const struct jinja_function *jinja_global_find(const char *name, size_t bytes)
 {
     static const struct jinja_function rows[] = {
-        {"range", call_range, "start stop step"},
-        {"dict", call_dict, "*"},
-        {"namespace", call_namespace, "*"},
+        {"range", call_range, "-start -stop? -step?"},
+        {"dict", call_dict, "**"},
+        {"namespace", call_namespace, "**"},
         {"cycler", call_cycler, "*"},
-        {"joiner", call_joiner, "sep"},
+        {"joiner", call_joiner, "sep?"},
         {"raise_exception", call_raise, "message"},
         {"strftime_now", call_strftime, "format"},
         {NULL, NULL, NULL},

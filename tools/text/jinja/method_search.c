@@ -6,27 +6,41 @@
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
-/* `start` and `end` count characters. */
-static struct jinja_value slice_of(struct jinja_run *run, struct jinja_value self,
-                                   const struct jinja_arguments *arguments)
+/* Writes the part between the characters `start` and `end`. Returns false if the start is after the
+ * end, where Python finds nothing. */
+static bool take_part(struct jinja_run *run, struct jinja_value self,
+                      const struct jinja_arguments *arguments, struct jinja_value *out)
 {
-    const struct jinja_value bounds[3] = {jinja_argument(arguments, 1, "start", jinja_none()),
-                                          jinja_argument(arguments, 2, "end", jinja_none()),
+    const struct jinja_value bounds[3] = {jinja_argument(arguments, 1, "-", jinja_none()),
+                                          jinja_argument(arguments, 2, "-", jinja_none()),
                                           jinja_none()};
-    return bounds[0].kind == JINJA_NONE && bounds[1].kind == JINJA_NONE
-               ? self
-               : jinja_slice(run, self, bounds);
+    *out = self;
+    if (bounds[0].kind == JINJA_NONE && bounds[1].kind == JINJA_NONE) {
+        return true;
+    }
+    *out = jinja_slice(run, self, bounds);
+    const int64_t count = (int64_t)core_utf8_count(self.as.text, self.bytes);
+    int64_t at[2] = {0, count};
+    for (size_t i = 0; i < 2 && run->rc == 0; i++) {
+        if (bounds[i].kind != JINJA_NONE) {
+            at[i] = bounds[i].kind == JINJA_BOOL ? bounds[i].as.truth : bounds[i].as.integer;
+            at[i] += at[i] < 0 ? count : 0;
+            at[i] = at[i] < 0 ? 0 : at[i];
+        }
+    }
+    return run->rc == 0 && at[0] <= (at[1] < count ? at[1] : count);
 }
 
 static struct jinja_value find(struct jinja_run *run, struct jinja_value self,
                                const struct jinja_arguments *arguments, bool last, bool required)
 {
+    struct jinja_value text;
     const struct jinja_value part = jinja_argument_text(run, arguments, 0, "sub", NULL);
-    const struct jinja_value text = slice_of(run, self, arguments);
+    const bool any = take_part(run, self, arguments, &text);
     if (run->rc != 0 || !jinja_step(run, self.bytes / 64)) {
         return text;
     }
-    const char *found = jinja_search(run, text, part, last);
+    const char *found = any ? jinja_search(run, text, part, last) : NULL;
     if (found == NULL) {
         return required ? jinja_fail(run, -EINVAL, "substring not found") : jinja_integer(-1);
     }
@@ -68,8 +82,11 @@ static struct jinja_value call_count(struct jinja_run *run, struct jinja_value s
 {
     int64_t count = 0;
     const struct jinja_value part = jinja_argument_text(run, arguments, 0, "sub", NULL);
-    const struct jinja_value text = slice_of(run, self, arguments);
-    if (run->rc != 0 || part.bytes == 0) {
+    struct jinja_value text;
+    if (!take_part(run, self, arguments, &text) || run->rc != 0) {
+        return jinja_integer(0);
+    }
+    if (part.bytes == 0) {
         jinja_step(run, text.bytes / 64);
         return jinja_integer((int64_t)core_utf8_count(text.as.text, text.bytes) + 1);
     }
@@ -104,20 +121,22 @@ static struct jinja_value begins_or_ends(struct jinja_run *run, struct jinja_val
 {
     const struct jinja_value what = jinja_argument(arguments, 0, "prefix",
                                                    jinja_undefined("prefix"));
-    const struct jinja_value text = slice_of(run, self, arguments);
+    struct jinja_value text;
+    bool any = take_part(run, self, arguments, &text);
     if (what.kind == JINJA_STRING) {
-        return jinja_bool(run->rc == 0 && has_end(run, text, what, front));
+        return jinja_bool(any && has_end(run, text, what, front));
     }
     if (what.kind != JINJA_TUPLE) {
         return refuse_end(run, what);
     }
-    bool any = false;
+    const bool inside = any;
+    any = false;
     for (size_t i = 0; i < what.as.list->count && run->rc == 0 && !any; i++) {
         const struct jinja_value item = what.as.list->items[i];
         if (item.kind != JINJA_STRING) {
             return refuse_end(run, item);
         }
-        any = has_end(run, text, item, front);
+        any = inside && has_end(run, text, item, front);
     }
     return jinja_bool(any);
 }
@@ -404,19 +423,19 @@ IS_FUNCTION(call_islower, is_case(self, false))
 IS_FUNCTION(call_isascii, is_ascii(self))
 
 const struct jinja_function jinja_methods_search[] = {
-    {"find", call_find, "sub start end"},
-    {"rfind", call_rfind, "sub start end"},
-    {"index", call_index, "sub start end"},
-    {"rindex", call_rindex, "sub start end"},
-    {"count", call_count, "sub start end"},
-    {"startswith", call_startswith, "prefix start end"},
-    {"endswith", call_endswith, "prefix start end"},
-    {"split", call_split, "sep maxsplit"},
-    {"rsplit", call_rsplit, "sep maxsplit"},
-    {"splitlines", call_splitlines, "keepends"},
-    {"partition", call_partition, "sep"},
-    {"rpartition", call_rpartition, "sep"},
-    {"join", call_join, "iterable"},
+    {"find", call_find, "-sub -start? -end?"},
+    {"rfind", call_rfind, "-sub -start? -end?"},
+    {"index", call_index, "-sub -start? -end?"},
+    {"rindex", call_rindex, "-sub -start? -end?"},
+    {"count", call_count, "-sub -start? -end?"},
+    {"startswith", call_startswith, "-prefix -start? -end?"},
+    {"endswith", call_endswith, "-prefix -start? -end?"},
+    {"split", call_split, "sep? maxsplit?"},
+    {"rsplit", call_rsplit, "sep? maxsplit?"},
+    {"splitlines", call_splitlines, "keepends?"},
+    {"partition", call_partition, "-sep"},
+    {"rpartition", call_rpartition, "-sep"},
+    {"join", call_join, "-iterable"},
     {"isspace", call_isspace, ""},
     {"isalpha", call_isalpha, ""},
     {"isdigit", call_isdigit, ""},

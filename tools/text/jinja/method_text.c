@@ -197,18 +197,24 @@ static struct jinja_value replace(struct jinja_run *run, struct jinja_value text
 static struct jinja_value call_replace(struct jinja_run *run, struct jinja_value self,
                                        const struct jinja_arguments *arguments)
 {
+    const struct jinja_value from = jinja_argument_text(run, arguments, 0, "old", NULL);
+    const struct jinja_value to = jinja_argument_text(run, arguments, 1, "new", NULL);
+    const int64_t most = jinja_argument_integer(run, arguments, 2, "count", -1);
+    return run->rc == 0 ? replace(run, self, from, to, most) : self;
+}
+
+/* The filter takes values of any types. */
+static struct jinja_value call_replace_filter(struct jinja_run *run, struct jinja_value self,
+                                              const struct jinja_arguments *arguments)
+{
     const struct jinja_value text = jinja_to_string(run, self);
     const struct jinja_value from = jinja_to_string(
-        run, jinja_argument(arguments, 0, "old", jinja_undefined("old")));
+        run, jinja_argument(arguments, 0, "old", jinja_none()));
     const struct jinja_value to = jinja_to_string(
-        run, jinja_argument(arguments, 1, "new", jinja_undefined("new")));
-    const struct jinja_value most = jinja_argument(arguments, 2, "count", jinja_none());
-    if (run->rc == 0 && arguments->count < 2 && arguments->named == NULL) {
-        return jinja_fail(run, -EINVAL, "replace needs an old and a new str");
-    }
-    return run->rc != 0
-               ? text
-               : replace(run, text, from, to, most.kind == JINJA_INTEGER ? most.as.integer : -1);
+        run, jinja_argument(arguments, 1, "new", jinja_none()));
+    const bool all = jinja_argument(arguments, 2, "count", jinja_none()).kind == JINJA_NONE;
+    const int64_t most = all ? -1 : jinja_argument_integer(run, arguments, 2, "count", -1);
+    return run->rc == 0 ? replace(run, text, from, to, most) : text;
 }
 
 /* `fillchar` is a space by default. `where`: -1 left, 0 centre, 1 right. */
@@ -219,6 +225,9 @@ static struct jinja_value justify(struct jinja_run *run, struct jinja_value self
     const struct jinja_value text = jinja_to_string(run, self);
     const int64_t width = jinja_argument_integer(run, arguments, 0, "width", otherwise);
     const struct jinja_value with = jinja_argument_text(run, arguments, 1, "fillchar", " ");
+    if (run->rc == 0 && core_utf8_count(with.as.text, with.bytes) != 1) {
+        return jinja_fail(run, -EINVAL, "fillchar must be one character");
+    }
     jinja_step_text(run, text.bytes);
     const int64_t count = (int64_t)core_utf8_count(text.as.text, text.bytes);
     const int64_t room = width > count ? width - count : 0;
@@ -310,17 +319,17 @@ const struct jinja_function jinja_methods_text[] = {
     {"capitalize", call_capitalize, ""},
     {"title", call_title, ""},
     {"swapcase", call_swapcase, ""},
-    {"strip", call_strip, "chars"},
-    {"lstrip", call_lstrip, "chars"},
-    {"rstrip", call_rstrip, "chars"},
-    {"replace", call_replace, "old new count"},
-    {"center", call_center, "width fillchar"},
-    {"ljust", call_ljust, "width fillchar"},
-    {"rjust", call_rjust, "width fillchar"},
-    {"zfill", call_zfill, "width"},
-    {"removeprefix", call_removeprefix, "end"},
-    {"removesuffix", call_removesuffix, "end"},
-    {"format", call_format, "*"},
+    {"strip", call_strip, "-chars?"},
+    {"lstrip", call_lstrip, "-chars?"},
+    {"rstrip", call_rstrip, "-chars?"},
+    {"replace", call_replace, "-old -new -count?"},
+    {"center", call_center, "-width -fillchar?"},
+    {"ljust", call_ljust, "-width -fillchar?"},
+    {"rjust", call_rjust, "-width -fillchar?"},
+    {"zfill", call_zfill, "-width"},
+    {"removeprefix", call_removeprefix, "-end"},
+    {"removesuffix", call_removesuffix, "-end"},
+    {"format", call_format, "**"},
     {NULL, NULL, NULL},
 };
 
@@ -388,16 +397,16 @@ const struct jinja_function jinja_filters_text[] = {
     {"lower", call_lower, ""},
     {"capitalize", call_capitalize, ""},
     {"title", call_title_words, ""},
-    {"trim", call_strip, "chars"},
-    {"replace", call_replace, "old new count"},
-    {"center", call_center, "width"},
+    {"trim", call_strip, "chars?"},
+    {"replace", call_replace_filter, "old new count?"},
+    {"center", call_center, "width?"},
     {"string", call_string, ""},
     {"safe", call_string, ""},
     {"e", call_escape, ""},
     {"escape", call_escape, ""},
     {"forceescape", call_escape, ""},
-    {"format", call_percent, "*"},
-    {"tojson", jinja_to_json, "ensure_ascii indent separators sort_keys"},
+    {"format", call_percent, "**"},
+    {"tojson", jinja_to_json, "ensure_ascii? indent? separators? sort_keys?"},
     {"wordcount", call_wordcount, ""},
     {NULL, NULL, NULL},
 };

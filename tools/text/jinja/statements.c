@@ -266,7 +266,9 @@ struct jinja_value jinja_call_value(struct jinja_run *run, struct jinja_value ca
         return call_loop(run, callee.as.loop, arguments);
     }
     if (callee.kind == JINJA_JOINER) {
-        return jinja_joiner_call(callee);
+        return arguments->count == 0 && arguments->named == NULL
+                   ? jinja_joiner_call(callee)
+                   : jinja_fail(run, -EINVAL, "a joiner takes no arguments");
     }
     if (callee.kind == JINJA_UNDEFINED) {
         return jinja_fail(run, -EINVAL, "'%s' is undefined", callee.as.text);

@@ -75,7 +75,7 @@ TEST_FUNCTION(is_lower, calls_method(run, self, "islower", 7))
 TEST_FUNCTION(is_upper, calls_method(run, self, "isupper", 7))
 TEST_FUNCTION(is_odd, remainder_of(run, self, 2) == 1)
 TEST_FUNCTION(is_even, remainder_of(run, self, 2) == 0)
-TEST_FUNCTION(is_in, jinja_contains(run, other_argument(arguments), self))
+TEST_FUNCTION(is_in, jinja_contains(run, jinja_argument(arguments, 0, "seq", jinja_none()), self))
 TEST_FUNCTION(is_equal, jinja_equal(run, self, other_argument(arguments)))
 TEST_FUNCTION(is_not_equal, !jinja_equal(run, self, other_argument(arguments)))
 TEST_FUNCTION(is_less, jinja_compare(run, self, other_argument(arguments)) < 0)
@@ -118,22 +118,22 @@ const struct jinja_function *jinja_test_find(const char *name, size_t bytes)
         {"odd", is_odd, ""},
         {"even", is_even, ""},
         {"divisibleby", is_divisible, "num"},
-        {"in", is_in, "other"},
-        {"eq", is_equal, "other"},
-        {"equalto", is_equal, "other"},
-        {"==", is_equal, "other"},
-        {"ne", is_not_equal, "other"},
-        {"!=", is_not_equal, "other"},
-        {"lt", is_less, "other"},
-        {"lessthan", is_less, "other"},
-        {"<", is_less, "other"},
-        {"le", is_less_equal, "other"},
-        {"<=", is_less_equal, "other"},
-        {"gt", is_greater, "other"},
-        {"greaterthan", is_greater, "other"},
-        {">", is_greater, "other"},
-        {"ge", is_greater_equal, "other"},
-        {">=", is_greater_equal, "other"},
+        {"in", is_in, "seq"},
+        {"eq", is_equal, "-other"},
+        {"equalto", is_equal, "-other"},
+        {"==", is_equal, "-other"},
+        {"ne", is_not_equal, "-other"},
+        {"!=", is_not_equal, "-other"},
+        {"lt", is_less, "-other"},
+        {"lessthan", is_less, "-other"},
+        {"<", is_less, "-other"},
+        {"le", is_less_equal, "-other"},
+        {"<=", is_less_equal, "-other"},
+        {"gt", is_greater, "-other"},
+        {"greaterthan", is_greater, "-other"},
+        {">", is_greater, "-other"},
+        {"ge", is_greater_equal, "-other"},
+        {">=", is_greater_equal, "-other"},
         {"sameas", is_same_as, "other"},
         {"filter", is_filter, ""},
         {"test", is_test, ""},
