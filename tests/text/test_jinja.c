@@ -674,6 +674,24 @@ static void arguments(void)
     check_refused(refused, sizeof refused / sizeof refused[0]);
 }
 
+/* A test has the arguments that Jinja's grammar gives it. */
+static void tests_of_tests(void)
+{
+    static const struct row rows[] = {
+        {"{{ 1 is eq(1) is true }} {{ 4 is divisibleby 2 is true }} {{ (1 is odd) is true }} {{ 1 "
+         "is not none or false }} {{ 'a' if 1 is defined else 'b' }} {{ 1 is odd and 2 is even }}",
+         "True True True True a True"},
+    };
+    static const struct row refused[] = {
+        {"{{ 1 is odd is true }}", "a test cannot follow another test: use brackets"},
+        {"{{ 1 is not none is not string }}", "a test cannot follow another test: use brackets"},
+        {"{{ 1 is defined if true else 2 }}", "expected }}, found 'true'"},
+        {"{{ 1 is odd in [true] }}", "'in' is undefined"},
+    };
+    check_rendered(rows, sizeof rows / sizeof rows[0]);
+    check_refused(refused, sizeof refused / sizeof refused[0]);
+}
+
 /* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
@@ -688,4 +706,5 @@ TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"boun
           {"times", times}, {"counts_work", counts_work}, {"counts_characters", counts_characters},
           {"strips_sets", strips_sets}, {"searches", searches}, {"kept", kept},
           {"generators", generators}, {"loops", loops}, {"other_types", other_types},
-          {"numbers", numbers}, {"arguments", arguments}, {"out_of_memory", out_of_memory})
+          {"numbers", numbers}, {"arguments", arguments}, {"tests_of_tests", tests_of_tests},
+          {"out_of_memory", out_of_memory})

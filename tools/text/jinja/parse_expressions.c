@@ -427,14 +427,13 @@ struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja
     return node;
 }
 
+/* As in Jinja, any other name is the argument of a test, even `if`. */
 static bool at_test_argument(const struct jinja_parser *parser)
 {
     const enum jinja_word word = parser->token->word;
     if (word == JINJA_WORD_NAME) {
         return !jinja_at_name(parser, "else") && !jinja_at_name(parser, "or") &&
-               !jinja_at_name(parser, "and") && !jinja_at_name(parser, "is") &&
-               !jinja_at_name(parser, "if") && !jinja_at_name(parser, "in") &&
-               !jinja_at_name(parser, "not") && !jinja_at_name(parser, "recursive");
+               !jinja_at_name(parser, "and");
     }
     return word == JINJA_WORD_STRING || word == JINJA_WORD_INTEGER || word == JINJA_WORD_REAL ||
            jinja_at_sign(parser, "[") || jinja_at_sign(parser, "{");
@@ -450,6 +449,8 @@ static struct jinja_node *parse_test(struct jinja_parser *parser, struct jinja_n
     find_function(parser, node, true);
     if (jinja_skip_sign(parser, "(")) {
         node->second = parse_arguments(parser);
+    } else if (jinja_at_name(parser, "is")) {
+        jinja_fail(parser->run, -EINVAL, "a test cannot follow another test: use brackets");
     } else if (parser->run->rc == 0 && at_test_argument(parser)) {
         struct jinja_node *argument = parse_primary(parser);
         node->second = parse_postfix(parser, argument);
