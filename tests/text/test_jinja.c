@@ -692,6 +692,51 @@ static void tests_of_tests(void)
     check_refused(refused, sizeof refused / sizeof refused[0]);
 }
 
+/* Formats of strings by % and format(). */
+static void formats(void)
+{
+    static const struct row rows[] = {
+        {"{{ '{:.3}|{:.3}|{:.3}|{:.3}|{:.1}|{:.4}|{:.0}'.format(2.0, 100.0, 1234.5, 0.00001234, "
+         "9.96, 12.0, 3.0) }} {{ '{:5}|{:>5}|{:d}|{}|{!s:>6}'.format(true, false, true, true, "
+         "true) }}",
+         "2.0|1e+02|1.23e+03|1.23e-05|1e+01|12.0|3e+00     1|    0|1|True|  True"},
+        {"{{ '{:<05}|{:05}|{:05}|{:*<05}|{:^7}|{:=+5}'.format(3, 'a', -3, 3, 2.5, 3) }} {{ "
+         "'{0[k]}{0[a b]}{1.x}'.format({'k': 1, 'a b': 2}, {'x': 3}) }} {{ "
+         "'{:,}|{:,.2f}|{:.1%}'.format(1234567, 1234.5, 0.5) }}",
+         "30000|a0000|-0003|3****|  2.5  |+   3 123 1,234,567|1,234.50|50.0%"},
+        {"{{ '%05s|%-05d|%+ d|%05d|%5.1f|%s' % ('a', 3, 4, -5, 2.25, [1]) }} {{ '%s'|format({'a': "
+         "1}) }} {{ '%(a)s'|format(a=1) }} {{ '%s %%' % 'x' }} {{ '{:e}'.format(12345) }}",
+         "    a|3    |+4|-0005|  2.2|[1] {'a': 1} 1 x % 1.234500e+04"},
+    };
+    static const struct row refused[] = {
+        {"{{ '{:>5}'.format(none) }}", "this format is not defined for a value of type NoneType"},
+        {"{{ '{:s}'.format(5) }}", "this format is not defined for a value of type int"},
+        {"{{ '{:.3}'.format(5) }}", "a format of an int with a precision is not supported"},
+        {"{{ '{:,}'.format('a') }}", "this format is not defined for a value of type str"},
+        {"{{ '{:+}'.format('a') }}", "this format is not defined for a value of type str"},
+        {"{{ '{:=5}'.format('a') }}", "this format is not defined for a value of type str"},
+        {"{{ '{} {0}'.format(1, 2) }}", "format has fields with and without numbers"},
+        {"{{ '{0} {}'.format(1, 2) }}", "format has fields with and without numbers"},
+        {"{{ '{:{}}'.format(1, 2) }}", "the field ':{' is not supported"},
+        {"{{ '{!x}'.format(1) }}", "the field '!x' is not supported"},
+        {"{{ '{!rr}'.format(1) }}", "the field '!rr' is not supported"},
+        {"{{ '{:.}'.format(1.5) }}", "the format '.' is not supported"},
+        {"{{ '{:>5}'.format([1]) }}", "this format is not defined for a value of type list"},
+        {"{{ '{0[}'.format([1]) }}", "the field '0[' is not complete"},
+        {"{{ '%.3d' % 5 }}", "a format of an int with a precision is not supported"},
+        {"{{ '%a' % 'é' }}", "the format '%a' is not supported"},
+        {"{{ '%5%' % () }}", "a format has more conversions than values"},
+        {"{{ 'x'|format({}) }}", "a format has fewer conversions than values"},
+        {"{{ '%(a)s'|format({'a': 1}) }}", "%(name) needs a dict, or is not closed"},
+        {"{{ 'x' % ({},) }}", "a format has fewer conversions than values"},
+        {"{{ '%s'|format(1, a=2) }}", "format takes values with or without names, not both"},
+        {"{{ '{:010,}'.format(5) }}", "the format '010,' is not supported"},
+        {"{{ '{:.300f}'.format(5.5) }}", "a precision above 200 is not supported"},
+    };
+    check_rendered(rows, sizeof rows / sizeof rows[0]);
+    check_refused(refused, sizeof refused / sizeof refused[0]);
+}
+
 /* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
@@ -707,4 +752,4 @@ TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"boun
           {"strips_sets", strips_sets}, {"searches", searches}, {"kept", kept},
           {"generators", generators}, {"loops", loops}, {"other_types", other_types},
           {"numbers", numbers}, {"arguments", arguments}, {"tests_of_tests", tests_of_tests},
-          {"out_of_memory", out_of_memory})
+          {"formats", formats}, {"out_of_memory", out_of_memory})

@@ -17,7 +17,7 @@ struct jinja_links {
     /* Returns whether a loop has an element at `index`; may evaluate the loop's `if`. */
     bool (*reach)(struct jinja_run *run, struct jinja_loop *loop, size_t index);
     struct jinja_value (*format_percent)(struct jinja_run *run, struct jinja_value text,
-                                         const struct jinja_value *values, size_t count);
+                                         struct jinja_value values);
 };
 
 struct jinja_arguments {
@@ -93,7 +93,7 @@ struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct
                                  struct jinja_value right);
 /* Evaluate text % values and text.format(values). */
 struct jinja_value jinja_format_percent(struct jinja_run *run, struct jinja_value text,
-                                        const struct jinja_value *values, size_t count);
+                                        struct jinja_value values);
 struct jinja_value jinja_format_braces(struct jinja_run *run, struct jinja_value text,
                                        const struct jinja_arguments *arguments);
 struct jinja_value jinja_to_json(struct jinja_run *run, struct jinja_value value,

@@ -362,11 +362,17 @@ static struct jinja_value call_percent(struct jinja_run *run, struct jinja_value
                                        const struct jinja_arguments *arguments)
 {
     const struct jinja_value text = jinja_to_string(run, self);
-    if (arguments->named != NULL) {
-        const struct jinja_value named = {.kind = JINJA_DICT, .as.dict = arguments->named};
-        return jinja_format_percent(run, text, &named, 1);
+    struct jinja_value values = {.kind = JINJA_DICT, .as.dict = arguments->named};
+    if (arguments->named != NULL && arguments->count > 0) {
+        return jinja_fail(run, -EINVAL, "format takes values with or without names, not both");
     }
-    return jinja_format_percent(run, text, arguments->items, arguments->count);
+    if (arguments->named == NULL) {
+        values = jinja_list(run, JINJA_TUPLE);
+    }
+    for (size_t i = 0; i < arguments->count && run->rc == 0; i++) {
+        jinja_list_add(run, values.as.list, arguments->items[i]);
+    }
+    return run->rc == 0 ? jinja_format_percent(run, text, values) : text;
 }
 
 static size_t count_words(struct jinja_value text)

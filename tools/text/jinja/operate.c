@@ -205,9 +205,7 @@ struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct
                                  struct jinja_value right)
 {
     if (left.kind == JINJA_STRING && sign[0] == '%') {
-        const bool many = right.kind == JINJA_TUPLE;
-        return run->links->format_percent(run, left, many ? right.as.list->items : &right,
-                                          many ? right.as.list->count : 1);
+        return run->links->format_percent(run, left, right);
     }
     if (left.kind == JINJA_UNDEFINED || right.kind == JINJA_UNDEFINED) {
         return jinja_fail(run, -EINVAL, "'%s' is undefined",
