@@ -157,7 +157,7 @@ static void errors_have_lines(void)
         {"{{ 'a' | upper(1) }}", "upper takes 0 arguments, but 1 were given"},
         {"{{ 'a' | trim(x=1) }}", "trim has no argument 'x'"},
         {"{{ raise_exception('no ' ~ 'way') }}", "t:1: the template raised an exception: no way"},
-        {"{{ [].append(1) }}", "the method append of 'list' is not supported"},
+        {"{{ [].append(1) }}", "method append of 'list' is not supported"},
         {"{{ 'a'.encode() }}", "encode"},
         {"{{ x[] }}", "t:1: expected an index"},
         {"{% break %}", "only in loops"},
@@ -737,6 +737,38 @@ static void formats(void)
     check_refused(refused, sizeof refused / sizeof refused[0]);
 }
 
+/* Attributes that tide lacks are refused; they are not undefined. */
+static void attributes(void)
+{
+    static const struct row rows[] = {
+        {"{{ (1, 2).count(1) }}{{ [1].copy() }}{{ {'pop': 1}['pop'] }}{{ none is sameas none }}{{ "
+         "1 is sameas 1 }}{{ [] is sameas [] }}{{ 'a' is sameas 'b' }}{{ 1 is sameas 1.0 }}",
+         "1[1]1TrueTrueFalseFalseFalse"},
+    };
+    static const struct row refused[] = {
+        {"{{ (7).real }}", "the attribute or method real of 'int' is not supported"},
+        {"{{ true.real }}", "the attribute or method real of 'bool' is not supported"},
+        {"{{ 2.5.imag }}", "the attribute or method imag of 'float' is not supported"},
+        {"{{ 'a'.isprintable() }}",
+         "the attribute or method isprintable of 'str' is not supported"},
+        {"{{ range(3).start }}", "the attribute or method start of 'range' is not supported"},
+        {"{{ (1, 2).copy() }}", "'copy' is undefined"},
+        {"{% macro m() %}{% endmacro %}{{ m.name }}",
+         "the attribute or method name of 'Macro' is not supported"},
+        {"{{ cycler(1, 2).items }}", "the attribute or method items of 'Cycler' is not supported"},
+        {"{{ {}.fromkeys([1]) }}", "the attribute or method fromkeys of 'dict' is not supported"},
+        {"{% set x = [1] %}{{ {(1, x): 2} }}", "'list' cannot be a key of a dict"},
+        {"{% set x = [1] %}{{ x in {} }}", "'list' cannot be a key of a dict"},
+        {"{% set x = {} %}{{ x in {}.keys() }}", "'dict' cannot be a key of a dict"},
+        {"{{ [{}]|unique|list }}", "'dict' cannot be a key of a dict"},
+        {"{{ [1] is filter }}", "'list' cannot be a key of a dict"},
+        {"{{ {} is test }}", "'dict' cannot be a key of a dict"},
+        {"{{ 'ab' is sameas 'ab' }}", "sameas of two equal values of type str is not supported"},
+    };
+    check_rendered(rows, sizeof rows / sizeof rows[0]);
+    check_refused(refused, sizeof refused / sizeof refused[0]);
+}
+
 /* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
@@ -752,4 +784,4 @@ TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"boun
           {"strips_sets", strips_sets}, {"searches", searches}, {"kept", kept},
           {"generators", generators}, {"loops", loops}, {"other_types", other_types},
           {"numbers", numbers}, {"arguments", arguments}, {"tests_of_tests", tests_of_tests},
-          {"formats", formats}, {"out_of_memory", out_of_memory})
+          {"formats", formats}, {"attributes", attributes}, {"out_of_memory", out_of_memory})

@@ -20,7 +20,10 @@ const struct jinja_function *jinja_method_find(enum jinja_kind kind, const char 
         return found != NULL ? found : jinja_function_find(jinja_methods_search, name, bytes);
     }
     if (kind == JINJA_LIST || kind == JINJA_TUPLE) {
-        return jinja_function_find(jinja_methods_list, name, bytes);
+        found = jinja_function_find(jinja_methods_sequence, name, bytes);
+        return found != NULL || kind == JINJA_TUPLE
+                   ? found
+                   : jinja_function_find(jinja_methods_list, name, bytes);
     }
     if (kind == JINJA_DICT) {
         return jinja_function_find(jinja_methods_dict, name, bytes);

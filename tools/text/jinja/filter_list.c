@@ -174,7 +174,8 @@ static struct jinja_value call_unique(struct jinja_run *run, struct jinja_value 
     struct jinja_value list = jinja_list(run, JINJA_GENERATOR);
     struct jinja_value seen = jinja_list(run, JINJA_LIST);
     for (size_t i = 0; pairs != NULL && i < items->count && run->rc == 0; i++) {
-        if (!jinja_contains(run, seen, pairs[i].key) && run->rc == 0) {
+        if (jinja_hashable(run, pairs[i].key) && !jinja_contains(run, seen, pairs[i].key) &&
+            run->rc == 0) {
             jinja_list_add(run, seen.as.list, pairs[i].key);
             jinja_list_add(run, list.as.list, pairs[i].value);
         }
@@ -577,9 +578,13 @@ static struct jinja_value call_copy(struct jinja_run *run, struct jinja_value se
     return self; /* values are immutable */
 }
 
-const struct jinja_function jinja_methods_list[] = {
+const struct jinja_function jinja_methods_sequence[] = {
     {"index", call_index, "-value"},
     {"count", call_count, "-value"},
+    {NULL, NULL, NULL},
+};
+
+const struct jinja_function jinja_methods_list[] = {
     {"copy", call_copy, ""},
     {NULL, NULL, NULL},
 };

@@ -50,6 +50,7 @@ extern const struct jinja_function jinja_filters_select[];
 extern const struct jinja_function jinja_filters_number[];
 extern const struct jinja_function jinja_methods_text[];
 extern const struct jinja_function jinja_methods_search[];
+extern const struct jinja_function jinja_methods_sequence[];
 extern const struct jinja_function jinja_methods_list[];
 extern const struct jinja_function jinja_methods_dict[];
 extern const struct jinja_function jinja_methods_number[];

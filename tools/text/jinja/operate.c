@@ -233,22 +233,46 @@ struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct
 
 /* ---- attributes, items and slices ---- */
 
-/* Returns whether Python has this method but tide does not: an error, not a missing key. */
-static bool is_refused(enum jinja_kind kind, const char *name, size_t bytes)
+static bool has_word(const char *words, const char *name, size_t bytes)
 {
-    static const char *const dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
-    static const char *const list[] = {"append", "clear",   "extend", "insert", "pop",
-                                       "remove", "reverse", "sort",   NULL};
-    static const char *const text[] = {"encode",  "expandtabs", "format_map", "isidentifier",
-                                       "istitle", "maketrans",  "translate",  NULL};
-    const char *const *names = kind == JINJA_DICT ? dict : kind == JINJA_LIST ? list : text;
-    for (; (kind == JINJA_DICT || kind == JINJA_LIST || kind == JINJA_STRING) && *names != NULL;
-         names++) {
-        if (strlen(*names) == bytes && memcmp(*names, name, bytes) == 0) {
+    for (size_t length; *words != '\0'; words += length + (words[length] == ' ')) {
+        length = strcspn(words, " ");
+        if (length == bytes && memcmp(words, name, bytes) == 0) {
             return true;
         }
     }
     return false;
+}
+
+/* Returns whether Python has this attribute but tide does not: an error, not a missing key. */
+static bool is_refused(enum jinja_kind kind, const char *name, size_t bytes)
+{
+#define INTEGER_ATTRIBUTES                                                                         \
+    "as_integer_ratio bit_count bit_length conjugate denominator from_bytes imag is_integer "      \
+    "numerator real to_bytes"
+    static const char *const words[] = {
+        [JINJA_BOOL] = INTEGER_ATTRIBUTES,
+        [JINJA_INTEGER] = INTEGER_ATTRIBUTES,
+        [JINJA_REAL] = "as_integer_ratio conjugate from_number fromhex hex imag real",
+        [JINJA_STRING] = "encode expandtabs format_map isidentifier isprintable istitle maketrans "
+                         "translate",
+        [JINJA_LIST] = "append clear extend insert pop remove reverse sort",
+        [JINJA_DICT] = "clear fromkeys pop popitem setdefault update",
+        [JINJA_CYCLER] = "items pos",
+        [JINJA_JOINER] = "sep used",
+    };
+    switch ((int)kind) {
+    case JINJA_GENERATOR:
+    case JINJA_RANGE:
+    case JINJA_KEYS:
+    case JINJA_VALUES:
+    case JINJA_ITEMS:
+    case JINJA_MACRO:
+    case JINJA_METHOD: return bytes == 0 || name[0] != '_'; /* the sandbox hides _names */
+    default: break;
+    }
+    return kind < sizeof words / sizeof words[0] && words[kind] != NULL &&
+           has_word(words[kind], name, bytes);
 }
 
 static struct jinja_value undefined_key(struct jinja_run *run, const char *name, size_t bytes)
@@ -269,8 +293,8 @@ struct jinja_value jinja_attribute(struct jinja_run *run, struct jinja_value val
         return jinja_bind(run, value, method);
     }
     if (is_refused(value.kind, name, bytes)) {
-        return jinja_fail(run, -EINVAL, "the method %.*s of '%s' is not supported", (int)bytes,
-                          name, jinja_type_name(value));
+        return jinja_fail(run, -EINVAL, "the attribute or method %.*s of '%s' is not supported",
+                          (int)bytes, name, jinja_type_name(value));
     }
     if (value.kind == JINJA_DICT || value.kind == JINJA_NAMESPACE) {
         jinja_step(run, value.as.dict->count / 8);

@@ -49,11 +49,24 @@ static double remainder_of(struct jinja_run *run, struct jinja_value self, int64
     return jinja_number(jinja_operate(run, "%", self, jinja_integer(divisor)));
 }
 
+/* Whether equal strings, floats and large ints are one object depends on how Python made them. */
 static bool is_same(struct jinja_run *run, struct jinja_value left, struct jinja_value right)
 {
-    const bool plain = left.kind < JINJA_LIST || right.kind < JINJA_LIST;
-    return left.kind == right.kind &&
-           (plain ? jinja_equal(run, left, right) : left.as.list == right.as.list);
+    if (left.kind != right.kind) {
+        return false;
+    }
+    if (left.kind >= JINJA_LIST) {
+        return left.as.list == right.as.list;
+    }
+    const bool equal = jinja_equal(run, left, right);
+    const bool small = left.kind == JINJA_INTEGER && left.as.integer >= -5 &&
+                       left.as.integer <= 256;
+    if (equal && (left.kind == JINJA_STRING || left.kind == JINJA_REAL ||
+                  left.kind == JINJA_UNDEFINED || (left.kind == JINJA_INTEGER && !small))) {
+        jinja_fail(run, -EINVAL, "sameas of two equal values of type %s is not supported",
+                   jinja_type_name(left));
+    }
+    return equal;
 }
 
 TEST_FUNCTION(is_defined, self.kind != JINJA_UNDEFINED)
@@ -83,10 +96,10 @@ TEST_FUNCTION(is_less_equal, jinja_compare(run, self, other_argument(arguments))
 TEST_FUNCTION(is_greater, jinja_compare(run, self, other_argument(arguments)) > 0)
 TEST_FUNCTION(is_greater_equal, jinja_compare(run, self, other_argument(arguments)) >= 0)
 TEST_FUNCTION(is_same_as, is_same(run, self, other_argument(arguments)))
-TEST_FUNCTION(is_filter, self.kind == JINJA_STRING &&
+TEST_FUNCTION(is_filter, jinja_hashable(run, self) && self.kind == JINJA_STRING &&
                              run->links->find_filter(self.as.text, self.bytes) != NULL)
-TEST_FUNCTION(is_test,
-              self.kind == JINJA_STRING && jinja_test_find(self.as.text, self.bytes) != NULL)
+TEST_FUNCTION(is_test, jinja_hashable(run, self) && self.kind == JINJA_STRING &&
+                           jinja_test_find(self.as.text, self.bytes) != NULL)
 
 static struct jinja_value is_divisible(struct jinja_run *run, struct jinja_value self,
                                        const struct jinja_arguments *arguments)

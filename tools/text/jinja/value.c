@@ -117,11 +117,25 @@ struct jinja_value jinja_dict(struct jinja_run *run)
                         : jinja_undefined("");
 }
 
+bool jinja_hashable(struct jinja_run *run, struct jinja_value value)
+{
+    if (value.kind == JINJA_TUPLE && jinja_deeper(run)) {
+        for (size_t i = 0; i < value.as.list->count && jinja_step(run, 1); i++) {
+            jinja_hashable(run, value.as.list->items[i]);
+        }
+        run->depth--;
+    }
+    if (value.kind == JINJA_LIST || value.kind == JINJA_DICT || value.kind == JINJA_KEYS ||
+        value.kind == JINJA_ITEMS) {
+        jinja_fail(run, -EINVAL, "'%s' cannot be a key of a dict", jinja_type_name(value));
+    }
+    return run->rc == 0;
+}
+
 const struct jinja_value *jinja_dict_find(struct jinja_run *run, const struct jinja_dict *dict,
                                           struct jinja_value key)
 {
-    if (key.kind == JINJA_LIST || key.kind == JINJA_DICT) {
-        jinja_fail(run, -EINVAL, "'%s' cannot be a key of a dict", jinja_type_name(key));
+    if (!jinja_hashable(run, key)) {
         return NULL;
     }
     jinja_step(run, dict->count / 8);
@@ -444,6 +458,9 @@ bool jinja_contains(struct jinja_run *run, struct jinja_value right, struct jinj
     }
     if (right.kind == JINJA_DICT) {
         return jinja_dict_find(run, right.as.dict, left) != NULL;
+    }
+    if (right.kind == JINJA_KEYS && !jinja_hashable(run, left)) {
+        return false;
     }
     const struct jinja_list *list = jinja_iterate(run, right);
     for (size_t i = 0; run->rc == 0 && i < list->count; i++) {

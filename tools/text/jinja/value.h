@@ -181,6 +181,8 @@ struct jinja_value jinja_pair_tuple(struct jinja_run *run, struct jinja_value le
 struct jinja_value jinja_dict(struct jinja_run *run);
 void jinja_dict_set(struct jinja_run *run, struct jinja_dict *dict, struct jinja_value key,
                     struct jinja_value value);
+/* Returns whether a value can be a key of a dict; fails the run otherwise. */
+bool jinja_hashable(struct jinja_run *run, struct jinja_value value);
 /* Returns NULL if the key is missing. */
 const struct jinja_value *jinja_dict_find(struct jinja_run *run, const struct jinja_dict *dict,
                                           struct jinja_value key);
