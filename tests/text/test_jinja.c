@@ -769,6 +769,32 @@ static void attributes(void)
     check_refused(refused, sizeof refused / sizeof refused[0]);
 }
 
+/* Results of escape and safe are not escaped again. */
+static void markups(void)
+{
+    static const struct row rows[] = {
+        {"{{ '<'|e }}{{ '<'|e|e }}{{ '<'|e|forceescape }}{{ '<'|safe|e }}{{ ('<'|e) is escaped "
+         "}}{{ '<' is escaped }}{{ ['<'|safe] }}{{ ('a'|safe) == 'a' }}{{ ('a'|safe) is string }}",
+         "&lt;&lt;&amp;lt;<TrueFalse[Markup('<')]TrueTrue"},
+        {"{{ '<'|e ~ '<' }}{{ ' <'|e|trim|e }}{{ 'a'|e|upper|string }}{{ [1]|tojson|safe }}{{ "
+         "'<a>'|safe|tojson }}{{ ['<'|e, 'b']|join('>') }}{{ '<'|e|replace('l', 'L')|e }}{{ "
+         "'ab'|e|list }}{{ 'ab'|safe|length }}{{ {'a'|safe: 1}.a }}{{ '7'|safe|int }}",
+         "&lt;<&lt;A[1]\"<a>\"&lt;>b&amp;Lt;['a', 'b']217"},
+    };
+    static const struct row refused[] = {
+        {"{{ '<' + ('<'|e) }}", "+ is not defined between str and Markup"},
+        {"{{ ('<'|e) + '<' }}", "+ is not defined between Markup and str"},
+        {"{{ ('%s'|safe) % '<' }}", "% is not defined between Markup and str"},
+        {"{{ ('<'|e)[0] }}", "items of a result of escape or safe are not supported"},
+        {"{{ ('<'|e)[1:] }}", "a value of type 'Markup' has no slices"},
+        {"{{ ('<'|e).upper() }}", "the attribute or method upper of 'Markup' is not supported"},
+        {"{{ ('ab'|safe)|reverse }}", "reverse of a result of escape or safe is not supported"},
+        {"{{ ('%s'|safe)|format(1) }}", "format of a result of escape or safe is not supported"},
+    };
+    check_rendered(rows, sizeof rows / sizeof rows[0]);
+    check_refused(refused, sizeof refused / sizeof refused[0]);
+}
+
 /* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
@@ -784,4 +810,5 @@ TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"boun
           {"strips_sets", strips_sets}, {"searches", searches}, {"kept", kept},
           {"generators", generators}, {"loops", loops}, {"other_types", other_types},
           {"numbers", numbers}, {"arguments", arguments}, {"tests_of_tests", tests_of_tests},
-          {"formats", formats}, {"attributes", attributes}, {"out_of_memory", out_of_memory})
+          {"formats", formats}, {"attributes", attributes}, {"markups", markups},
+          {"out_of_memory", out_of_memory})

@@ -11,7 +11,7 @@
 
 int64_t jinja_length(struct jinja_run *run, struct jinja_value value)
 {
-    if (value.kind == JINJA_STRING) {
+    if (jinja_is_str(value)) {
         jinja_step(run, value.bytes / 64);
         return (int64_t)core_utf8_count(value.as.text, value.bytes);
     }
@@ -50,6 +50,9 @@ static struct jinja_value take_first(struct jinja_run *run, struct jinja_list *g
 
 static struct jinja_value end_item(struct jinja_run *run, struct jinja_value self, bool last)
 {
+    if (self.kind == JINJA_MARKUP && last) {
+        return jinja_fail(run, -EINVAL, "last of a result of escape or safe is not supported");
+    }
     if (self.kind == JINJA_GENERATOR && last) {
         return jinja_fail(run, -EINVAL, "a generator has no last element");
     }
@@ -99,6 +102,9 @@ static struct jinja_value call_reverse(struct jinja_run *run, struct jinja_value
 {
     (void)arguments;
     const struct jinja_list *items = jinja_iterate(run, self);
+    if (self.kind == JINJA_MARKUP) {
+        return jinja_fail(run, -EINVAL, "reverse of a result of escape or safe is not supported");
+    }
     if (self.kind != JINJA_STRING || items == NULL) {
         return copy_items(run, items, self.kind == JINJA_GENERATOR ? JINJA_LIST : JINJA_GENERATOR,
                           true);
@@ -131,7 +137,7 @@ static struct jinja_value key_of(struct jinja_run *run, struct jinja_value item,
     if (attribute.kind != JINJA_NONE) {
         key = jinja_attribute_path(run, item, attribute);
     }
-    return key.kind == JINJA_STRING && !case_sensitive ? jinja_case(run, key, false) : key;
+    return jinja_is_str(key) && !case_sensitive ? jinja_case(run, key, false) : key;
 }
 
 static struct jinja_pair *pair_with_keys(struct jinja_run *run, const struct jinja_list *items,
@@ -404,7 +410,7 @@ static const struct jinja_function *take_function(struct jinja_run *run,
 {
     const struct jinja_value name = arguments->items[index];
     const struct jinja_function *found = NULL;
-    if (name.kind == JINJA_STRING) {
+    if (jinja_is_str(name)) {
         found = test ? jinja_test_find(name.as.text, name.bytes)
                      : run->links->find_filter(name.as.text, name.bytes);
     }

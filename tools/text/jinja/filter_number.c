@@ -59,7 +59,7 @@ static bool to_real(struct jinja_run *run, struct jinja_value self, double *out)
         *out = jinja_number(self);
         return true;
     }
-    const char *text = self.kind == JINJA_STRING ? read_text(run, self, true) : NULL;
+    const char *text = jinja_is_str(self) ? read_text(run, self, true) : NULL;
     if (text == NULL || strpbrk(text, "xXpP(") != NULL) {
         return false;
     }
@@ -70,7 +70,7 @@ static bool to_real(struct jinja_run *run, struct jinja_value self, double *out)
 static bool to_whole(struct jinja_run *run, struct jinja_value self, int base, int64_t *out)
 {
     char *end;
-    const char *text = self.kind == JINJA_STRING ? read_text(run, self, false) : NULL;
+    const char *text = jinja_is_str(self) ? read_text(run, self, false) : NULL;
     if (text == NULL) {
         return false;
     }
@@ -102,7 +102,7 @@ static struct jinja_value call_int(struct jinja_run *run, struct jinja_value sel
     if (self.kind == JINJA_UNDEFINED) {
         return jinja_fail(run, -EINVAL, "'%s' is undefined", self.as.text);
     }
-    if (self.kind == JINJA_STRING && base == 0) {
+    if (jinja_is_str(self) && base == 0) {
         return jinja_fail(run, -EINVAL, "int with base=0 is not supported");
     }
     if (self.kind == JINJA_INTEGER || self.kind == JINJA_BOOL) {

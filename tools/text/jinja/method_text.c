@@ -43,6 +43,13 @@ static bool makes_upper(enum casing casing, uint32_t before, uint32_t point)
     return jinja_char_is(point, JINJA_CHAR_LOWER);
 }
 
+/* A string made from a MARKUP is one, too. */
+static struct jinja_value of_kind(struct jinja_value self, struct jinja_value made)
+{
+    made.kind = self.kind == JINJA_MARKUP && made.kind == JINJA_STRING ? JINJA_MARKUP : made.kind;
+    return made;
+}
+
 static struct jinja_value change_case(struct jinja_run *run, struct jinja_value self,
                                       enum casing casing)
 {
@@ -56,7 +63,8 @@ static struct jinja_value change_case(struct jinja_run *run, struct jinja_value 
         before = point;
         at += jinja_char_bytes(text.as.text + at);
     }
-    return jinja_capture_end(run, mark);
+    const struct jinja_value made = jinja_capture_end(run, mark);
+    return casing != TITLED_WORDS ? of_kind(self, made) : made;
 }
 
 struct jinja_value jinja_case(struct jinja_run *run, struct jinja_value text, bool upper)
@@ -144,8 +152,9 @@ static struct jinja_value strip(struct jinja_run *run, struct jinja_value self,
     if (characters.kind != JINJA_NONE && characters.kind != JINJA_STRING) {
         return jinja_fail(run, -EINVAL, "strip takes a str or nothing");
     }
-    return jinja_strip(run, text, characters.kind == JINJA_STRING ? &characters : NULL, left,
-                       right);
+    return of_kind(
+        self,
+        jinja_strip(run, text, characters.kind == JINJA_STRING ? &characters : NULL, left, right));
 }
 
 static struct jinja_value call_strip(struct jinja_run *run, struct jinja_value self,
@@ -241,7 +250,7 @@ static struct jinja_value justify(struct jinja_run *run, struct jinja_value self
         jinja_write_value(run, i == left ? text : with);
         jinja_step(run, 1);
     }
-    return jinja_capture_end(run, mark);
+    return of_kind(self, jinja_capture_end(run, mark));
 }
 
 static struct jinja_value call_center(struct jinja_run *run, struct jinja_value self,
@@ -337,11 +346,24 @@ static struct jinja_value call_string(struct jinja_run *run, struct jinja_value 
                                       const struct jinja_arguments *arguments)
 {
     (void)arguments;
-    return jinja_to_string(run, self);
+    return of_kind(self, jinja_to_string(run, self));
 }
 
-static struct jinja_value call_escape(struct jinja_run *run, struct jinja_value self,
-                                      const struct jinja_arguments *arguments)
+static struct jinja_value markup(struct jinja_value text)
+{
+    text.kind = text.kind == JINJA_STRING ? JINJA_MARKUP : text.kind;
+    return text;
+}
+
+static struct jinja_value call_safe(struct jinja_run *run, struct jinja_value self,
+                                    const struct jinja_arguments *arguments)
+{
+    (void)arguments;
+    return markup(jinja_to_string(run, self));
+}
+
+static struct jinja_value call_force_escape(struct jinja_run *run, struct jinja_value self,
+                                            const struct jinja_arguments *arguments)
 {
     (void)arguments;
     static const char characters[] = "&<>'\"";
@@ -355,7 +377,13 @@ static struct jinja_value call_escape(struct jinja_run *run, struct jinja_value 
         const char *written = found != NULL ? escapes[found - characters] : text.as.text + at;
         jinja_write(run, written, found != NULL ? strlen(written) : 1);
     }
-    return jinja_capture_end(run, mark);
+    return markup(jinja_capture_end(run, mark));
+}
+
+static struct jinja_value call_escape(struct jinja_run *run, struct jinja_value self,
+                                      const struct jinja_arguments *arguments)
+{
+    return self.kind == JINJA_MARKUP ? self : call_force_escape(run, self, arguments);
 }
 
 static struct jinja_value call_percent(struct jinja_run *run, struct jinja_value self,
@@ -363,6 +391,9 @@ static struct jinja_value call_percent(struct jinja_run *run, struct jinja_value
 {
     const struct jinja_value text = jinja_to_string(run, self);
     struct jinja_value values = {.kind = JINJA_DICT, .as.dict = arguments->named};
+    if (self.kind == JINJA_MARKUP) {
+        return jinja_fail(run, -EINVAL, "format of a result of escape or safe is not supported");
+    }
     if (arguments->named != NULL && arguments->count > 0) {
         return jinja_fail(run, -EINVAL, "format takes values with or without names, not both");
     }
@@ -407,10 +438,10 @@ const struct jinja_function jinja_filters_text[] = {
     {"replace", call_replace_filter, "old new count?"},
     {"center", call_center, "width?"},
     {"string", call_string, ""},
-    {"safe", call_string, ""},
+    {"safe", call_safe, ""},
     {"e", call_escape, ""},
     {"escape", call_escape, ""},
-    {"forceescape", call_escape, ""},
+    {"forceescape", call_force_escape, ""},
     {"format", call_percent, "**"},
     {"tojson", jinja_to_json, "ensure_ascii? indent? separators? sort_keys?"},
     {"wordcount", call_wordcount, ""},

@@ -267,6 +267,7 @@ static bool is_refused(enum jinja_kind kind, const char *name, size_t bytes)
     case JINJA_KEYS:
     case JINJA_VALUES:
     case JINJA_ITEMS:
+    case JINJA_MARKUP:
     case JINJA_MACRO:
     case JINJA_METHOD: return bytes == 0 || name[0] != '_'; /* the sandbox hides _names */
     default: break;
@@ -352,6 +353,12 @@ struct jinja_value jinja_item(struct jinja_run *run, struct jinja_value value,
         if (found != NULL) {
             return *found;
         }
+    }
+    if (value.kind == JINJA_MARKUP) {
+        return jinja_fail(run, -EINVAL, "items of a result of escape or safe are not supported");
+    }
+    if (key.kind == JINJA_MARKUP) {
+        key.kind = JINJA_STRING;
     }
     const bool indexed = value.kind == JINJA_STRING || has_indices(value);
     if (indexed && (key.kind == JINJA_INTEGER || key.kind == JINJA_BOOL)) {
@@ -459,7 +466,7 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value value,
 struct jinja_value jinja_attribute_path(struct jinja_run *run, struct jinja_value value,
                                         struct jinja_value path)
 {
-    if (path.kind != JINJA_STRING) {
+    if (!jinja_is_str(path)) {
         return jinja_item(run, value, path);
     }
     for (size_t at = 0; at <= path.bytes && jinja_step(run, 1);) {

@@ -165,6 +165,11 @@ void jinja_write_repr(struct jinja_run *run, struct jinja_value value)
         break;
     case JINJA_REAL: jinja_write(run, text, jinja_real_text(value.as.real, text)); break;
     case JINJA_STRING: write_quoted(run, value); break;
+    case JINJA_MARKUP:
+        write_text(run, "Markup(");
+        write_quoted(run, value);
+        write_text(run, ")");
+        break;
     case JINJA_LIST:
     case JINJA_TUPLE:
     case JINJA_KEYS:
@@ -191,7 +196,7 @@ void jinja_write_repr(struct jinja_run *run, struct jinja_value value)
 
 void jinja_write_value(struct jinja_run *run, struct jinja_value value)
 {
-    if (value.kind == JINJA_STRING) {
+    if (jinja_is_str(value)) {
         jinja_write(run, value.as.text, value.bytes);
     } else if (value.kind != JINJA_UNDEFINED) {
         jinja_write_repr(run, value);
@@ -200,8 +205,8 @@ void jinja_write_value(struct jinja_run *run, struct jinja_value value)
 
 struct jinja_value jinja_to_string(struct jinja_run *run, struct jinja_value value)
 {
-    if (value.kind == JINJA_STRING) {
-        return value;
+    if (jinja_is_str(value)) {
+        return jinja_string(value.as.text, value.bytes);
     }
     const size_t mark = jinja_capture_begin(run);
     jinja_write_value(run, value);
@@ -350,7 +355,7 @@ static void write_items(struct writer *writer, const struct jinja_list *list)
 static void write_key(struct writer *writer, struct jinja_value key)
 {
     char text[40];
-    if (key.kind == JINJA_STRING) {
+    if (jinja_is_str(key)) {
         write_string(writer, key);
         return;
     }
@@ -412,7 +417,8 @@ static void write_json(struct writer *writer, struct jinja_value value)
     case JINJA_BOOL: append_text(writer, value.as.truth ? "true" : "false"); break;
     case JINJA_INTEGER: jinja_write_repr(run, value); break;
     case JINJA_REAL: write_real(writer, value.as.real); break;
-    case JINJA_STRING: write_string(writer, value); break;
+    case JINJA_STRING:
+    case JINJA_MARKUP: write_string(writer, value); break;
     case JINJA_LIST:
     case JINJA_TUPLE: write_items(writer, value.as.list); break;
     case JINJA_DICT: write_pairs(writer, value.as.dict); break;

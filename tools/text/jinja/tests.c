@@ -15,7 +15,7 @@
 
 static bool is_sequence(struct jinja_value value)
 {
-    return value.kind == JINJA_STRING || value.kind == JINJA_LIST || value.kind == JINJA_TUPLE ||
+    return jinja_is_str(value) || value.kind == JINJA_LIST || value.kind == JINJA_TUPLE ||
            value.kind == JINJA_RANGE || value.kind == JINJA_DICT || value.kind == JINJA_UNDEFINED;
 }
 
@@ -61,8 +61,8 @@ static bool is_same(struct jinja_run *run, struct jinja_value left, struct jinja
     const bool equal = jinja_equal(run, left, right);
     const bool small = left.kind == JINJA_INTEGER && left.as.integer >= -5 &&
                        left.as.integer <= 256;
-    if (equal && (left.kind == JINJA_STRING || left.kind == JINJA_REAL ||
-                  left.kind == JINJA_UNDEFINED || (left.kind == JINJA_INTEGER && !small))) {
+    if (equal && (jinja_is_str(left) || left.kind == JINJA_REAL || left.kind == JINJA_UNDEFINED ||
+                  (left.kind == JINJA_INTEGER && !small))) {
         jinja_fail(run, -EINVAL, "sameas of two equal values of type %s is not supported",
                    jinja_type_name(left));
     }
@@ -78,12 +78,12 @@ TEST_FUNCTION(is_false, self.kind == JINJA_BOOL && !self.as.truth)
 TEST_FUNCTION(is_integer, self.kind == JINJA_INTEGER)
 TEST_FUNCTION(is_float, self.kind == JINJA_REAL)
 TEST_FUNCTION(is_number, jinja_is_number(self))
-TEST_FUNCTION(is_string, self.kind == JINJA_STRING)
+TEST_FUNCTION(is_string, jinja_is_str(self))
 TEST_FUNCTION(is_mapping, self.kind == JINJA_DICT)
 TEST_FUNCTION(is_iterable, is_sequence(self) || jinja_has_list(self) || self.kind == JINJA_LOOP)
 TEST_FUNCTION(is_sequence_, is_sequence(self))
 TEST_FUNCTION(is_callable_, is_callable(self))
-TEST_FUNCTION(is_escaped, false)
+TEST_FUNCTION(is_escaped, self.kind == JINJA_MARKUP)
 TEST_FUNCTION(is_lower, calls_method(run, self, "islower", 7))
 TEST_FUNCTION(is_upper, calls_method(run, self, "isupper", 7))
 TEST_FUNCTION(is_odd, remainder_of(run, self, 2) == 1)
@@ -96,9 +96,9 @@ TEST_FUNCTION(is_less_equal, jinja_compare(run, self, other_argument(arguments))
 TEST_FUNCTION(is_greater, jinja_compare(run, self, other_argument(arguments)) > 0)
 TEST_FUNCTION(is_greater_equal, jinja_compare(run, self, other_argument(arguments)) >= 0)
 TEST_FUNCTION(is_same_as, is_same(run, self, other_argument(arguments)))
-TEST_FUNCTION(is_filter, jinja_hashable(run, self) && self.kind == JINJA_STRING &&
+TEST_FUNCTION(is_filter, jinja_hashable(run, self) && jinja_is_str(self) &&
                              run->links->find_filter(self.as.text, self.bytes) != NULL)
-TEST_FUNCTION(is_test, jinja_hashable(run, self) && self.kind == JINJA_STRING &&
+TEST_FUNCTION(is_test, jinja_hashable(run, self) && jinja_is_str(self) &&
                            jinja_test_find(self.as.text, self.bytes) != NULL)
 
 static struct jinja_value is_divisible(struct jinja_run *run, struct jinja_value self,

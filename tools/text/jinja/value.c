@@ -152,7 +152,7 @@ const struct jinja_value *jinja_dict_get(const struct jinja_dict *dict, const ch
 {
     for (size_t i = 0; i < dict->count; i++) {
         const struct jinja_value *other = &dict->pairs[i].key;
-        if (other->kind == JINJA_STRING && other->bytes == bytes &&
+        if (jinja_is_str(*other) && other->bytes == bytes &&
             memcmp(other->as.text, key, bytes) == 0) {
             return &dict->pairs[i].value;
         }
@@ -190,6 +190,11 @@ bool jinja_is_number(struct jinja_value value)
     return value.kind == JINJA_BOOL || value.kind == JINJA_INTEGER || value.kind == JINJA_REAL;
 }
 
+bool jinja_is_str(struct jinja_value value)
+{
+    return value.kind == JINJA_STRING || value.kind == JINJA_MARKUP;
+}
+
 bool jinja_is_text(struct jinja_value value, const char *text)
 {
     return value.kind == JINJA_STRING && strlen(text) == value.bytes &&
@@ -216,7 +221,8 @@ bool jinja_truth(struct jinja_value value)
     case JINJA_BOOL: return value.as.truth;
     case JINJA_INTEGER: return value.as.integer != 0;
     case JINJA_REAL: return value.as.real != 0;
-    case JINJA_STRING: return value.bytes > 0;
+    case JINJA_STRING:
+    case JINJA_MARKUP: return value.bytes > 0;
     case JINJA_LIST:
     case JINJA_TUPLE:
     case JINJA_RANGE:
@@ -301,13 +307,14 @@ bool jinja_equal(struct jinja_run *run, struct jinja_value left, struct jinja_va
     if (jinja_is_number(left) && jinja_is_number(right)) {
         return compare_numbers(run, left, right) == 0;
     }
-    if (left.kind != right.kind) {
+    if (left.kind != right.kind && !(jinja_is_str(left) && jinja_is_str(right))) {
         return false;
     }
     switch (left.kind) {
     case JINJA_UNDEFINED:
     case JINJA_NONE: return true;
     case JINJA_STRING:
+    case JINJA_MARKUP:
         return left.bytes == right.bytes && jinja_step_bytes(run, left.bytes) &&
                memcmp(left.as.text, right.as.text, left.bytes) == 0;
     case JINJA_LIST:
@@ -358,7 +365,7 @@ int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_v
     if (jinja_is_number(left) && jinja_is_number(right)) {
         return compare_numbers(run, left, right);
     }
-    if (left.kind == JINJA_STRING && right.kind == JINJA_STRING) {
+    if (jinja_is_str(left) && jinja_is_str(right)) {
         /* UTF-8 bytes sort like characters. */
         const size_t least = left.bytes < right.bytes ? left.bytes : right.bytes;
         const int order = jinja_step_bytes(run, least) ? memcmp(left.as.text, right.as.text, least)
@@ -448,8 +455,8 @@ void jinja_leave(struct jinja_value value)
 
 bool jinja_contains(struct jinja_run *run, struct jinja_value right, struct jinja_value left)
 {
-    if (right.kind == JINJA_STRING) {
-        if (left.kind != JINJA_STRING) {
+    if (jinja_is_str(right)) {
+        if (!jinja_is_str(left)) {
             jinja_fail(run, -EINVAL, "in a string, 'in' can only find a string, not %s",
                        jinja_type_name(left));
             return false;
@@ -508,7 +515,7 @@ struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value
     if (run->rc != 0) {
         return NULL;
     }
-    if (value.kind == JINJA_STRING) {
+    if (jinja_is_str(value)) {
         add_characters(run, list.as.list, value);
     } else if (value.kind == JINJA_DICT) {
         for (size_t i = 0; i < value.as.dict->count; i++) {
@@ -524,16 +531,13 @@ struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value
 const char *jinja_type_name(struct jinja_value value)
 {
     static const char *const names[] = {
-        [JINJA_UNDEFINED] = "Undefined", [JINJA_NONE] = "NoneType",
-        [JINJA_BOOL] = "bool",           [JINJA_INTEGER] = "int",
-        [JINJA_REAL] = "float",          [JINJA_STRING] = "str",
-        [JINJA_LIST] = "list",           [JINJA_TUPLE] = "tuple",
-        [JINJA_GENERATOR] = "generator", [JINJA_RANGE] = "range",
-        [JINJA_KEYS] = "dict_keys",      [JINJA_VALUES] = "dict_values",
-        [JINJA_ITEMS] = "dict_items",    [JINJA_DICT] = "dict",
-        [JINJA_NAMESPACE] = "Namespace", [JINJA_LOOP] = "LoopContext",
-        [JINJA_MACRO] = "Macro",         [JINJA_METHOD] = "method",
-        [JINJA_CYCLER] = "Cycler",       [JINJA_JOINER] = "Joiner",
+        [JINJA_UNDEFINED] = "Undefined", [JINJA_NONE] = "NoneType",    [JINJA_BOOL] = "bool",
+        [JINJA_INTEGER] = "int",         [JINJA_REAL] = "float",       [JINJA_STRING] = "str",
+        [JINJA_MARKUP] = "Markup",       [JINJA_LIST] = "list",        [JINJA_TUPLE] = "tuple",
+        [JINJA_GENERATOR] = "generator", [JINJA_RANGE] = "range",      [JINJA_KEYS] = "dict_keys",
+        [JINJA_VALUES] = "dict_values",  [JINJA_ITEMS] = "dict_items", [JINJA_DICT] = "dict",
+        [JINJA_NAMESPACE] = "Namespace", [JINJA_LOOP] = "LoopContext", [JINJA_MACRO] = "Macro",
+        [JINJA_METHOD] = "method",       [JINJA_CYCLER] = "Cycler",    [JINJA_JOINER] = "Joiner",
     };
     return names[value.kind];
 }

@@ -18,6 +18,7 @@ enum jinja_kind {
     JINJA_INTEGER,
     JINJA_REAL,
     JINJA_STRING,
+    JINJA_MARKUP, /* a string made by escape or safe; what Python would escape is refused */
     JINJA_LIST,
     JINJA_TUPLE,
     JINJA_GENERATOR, /* what map, select, batch ... return: can be iterated once */
@@ -41,7 +42,7 @@ struct jinja_value {
         bool truth;
         int64_t integer;
         double real;
-        const char *text;        /* STRING; UNDEFINED: the name */
+        const char *text;        /* STRING, MARKUP; UNDEFINED: the name */
         struct jinja_list *list; /* LIST to ITEMS */
         struct jinja_dict *dict; /* DICT, NAMESPACE */
         struct jinja_loop *loop;
@@ -190,6 +191,8 @@ const struct jinja_value *jinja_dict_get(const struct jinja_dict *dict, const ch
                                          size_t bytes);
 
 bool jinja_is_number(struct jinja_value value); /* also BOOL, as in Python */
+/* Returns whether the value is a STRING or MARKUP. */
+bool jinja_is_str(struct jinja_value value);
 bool jinja_is_text(struct jinja_value value, const char *text);
 /* Returns whether the value has its elements in as.list. */
 bool jinja_has_list(struct jinja_value value);
