@@ -795,6 +795,38 @@ static void markups(void)
     check_refused(refused, sizeof refused / sizeof refused[0]);
 }
 
+/* Keys of sort, min, max and map; arguments of tojson. */
+static void keys(void)
+{
+    static const struct row rows[] = {
+        {"{{ [none, none]|sort }}{{ [{'a': 1}, {}]|map(attribute='b')|list|sort }}{{ ['b', "
+         "'A']|sort }}{{ [{'a': 2, 'b': 1}, {'a': 1, 'b': "
+         "2}]|sort(attribute='a,b')|map(attribute='a')|list }}",
+         "[None, None][Undefined, Undefined]['A', 'b'][1, 2]"},
+        {"{{ [{'a': {'b': 1}}, {}]|map(attribute='a.b', default='-')|list }}{{ [1, "
+         "2]|map(attribute=none)|list }}{{ [[1], [2]]|sum(start=[]) }}",
+         "[1, '-'][1, 2][1, 2]"},
+        {"{{ [1, 2]|tojson(indent=true) }}{{ [1, 2]|tojson(indent=-1) }}{{ [1]|tojson(indent=0) "
+         "}}{{ {1.5: 1, none: 2, true: 3}|tojson }}",
+         "[\n 1,\n 2\n][\n1,\n2\n][\n1\n]{\"1.5\": 1, \"null\": 2, \"true\": 3}"},
+        {"{{ [{'a,b': 2}, {'a,b': 1}]|min(attribute='a,b') }}", "{'a,b': 1}"},
+    };
+    static const struct row refused[] = {
+        {"{{ [none, 1]|sort }}", "NoneType and int cannot be ordered"},
+        {"{{ [none, none]|min }}", "NoneType and NoneType cannot be ordered"},
+        {"{{ ['a']|sum(start='') }}", "sum cannot add strings: use join"},
+        {"{{ {'a': 1}|dictsort(by='x') }}", "dictsort sorts by key or value only"},
+        {"{{ ['a']|map(attribute='b', c=1)|list }}", "map has no argument 'c'"},
+        {"{{ ['a']|map(default=1)|list }}", "map: the argument 'attribute' is missing"},
+        {"{{ ['a']|map|list }}", "map: the argument 'attribute' is missing"},
+        {"{{ [1]|tojson(indent=1.5) }}", "* is not defined between str and float"},
+        {"{{ [1]|tojson(separators=(1, 2)) }}", "separators are two strings"},
+        {"{{ [1]|tojson(separators=',') }}", "separators are two strings"},
+    };
+    check_rendered(rows, sizeof rows / sizeof rows[0]);
+    check_refused(refused, sizeof refused / sizeof refused[0]);
+}
+
 /* A failed allocation is an error; nothing leaks. */
 static void out_of_memory(void)
 {
@@ -810,5 +842,5 @@ TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"boun
           {"strips_sets", strips_sets}, {"searches", searches}, {"kept", kept},
           {"generators", generators}, {"loops", loops}, {"other_types", other_types},
           {"numbers", numbers}, {"arguments", arguments}, {"tests_of_tests", tests_of_tests},
-          {"formats", formats}, {"attributes", attributes}, {"markups", markups},
+          {"formats", formats}, {"attributes", attributes}, {"markups", markups}, {"keys", keys},
           {"out_of_memory", out_of_memory})

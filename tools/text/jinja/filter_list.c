@@ -116,28 +116,34 @@ static struct jinja_value call_reverse(struct jinja_run *run, struct jinja_value
     return jinja_capture_end(run, mark);
 }
 
-/* Several attributes make a list. */
 static struct jinja_value key_of(struct jinja_run *run, struct jinja_value item,
                                  struct jinja_value attribute, bool case_sensitive)
 {
-    struct jinja_value key = item;
-    if (attribute.kind == JINJA_STRING && jinja_step(run, attribute.bytes / 64) &&
-        memchr(attribute.as.text, ',', attribute.bytes) != NULL) {
-        struct jinja_value keys = jinja_list(run, JINJA_LIST);
-        for (size_t at = 0; at <= attribute.bytes && run->rc == 0;) {
-            const char *part = attribute.as.text + at;
-            const char *comma = memchr(part, ',', attribute.bytes - at);
-            const size_t bytes = comma != NULL ? (size_t)(comma - part) : attribute.bytes - at;
-            jinja_list_add(run, keys.as.list,
-                           key_of(run, item, jinja_string(part, bytes), case_sensitive));
-            at += bytes + 1;
-        }
+    const struct jinja_value key = attribute.kind != JINJA_NONE
+                                       ? jinja_attribute_path(run, item, attribute)
+                                       : item;
+    return jinja_is_str(key) && !case_sensitive ? jinja_case(run, key, false) : key;
+}
+
+/* As in Jinja, the key of a sort is a list of attributes, in which equal values need no order. */
+static struct jinja_value sort_key(struct jinja_run *run, struct jinja_value item,
+                                   struct jinja_value attribute, bool case_sensitive)
+{
+    struct jinja_value keys = jinja_list(run, JINJA_LIST);
+    if (!jinja_is_str(attribute)) {
+        jinja_list_add(run, keys.as.list, key_of(run, item, attribute, case_sensitive));
         return keys;
     }
-    if (attribute.kind != JINJA_NONE) {
-        key = jinja_attribute_path(run, item, attribute);
+    jinja_step(run, attribute.bytes / 64);
+    for (size_t at = 0; at <= attribute.bytes && run->rc == 0;) {
+        const char *part = attribute.as.text + at;
+        const char *comma = memchr(part, ',', attribute.bytes - at);
+        const size_t bytes = comma != NULL ? (size_t)(comma - part) : attribute.bytes - at;
+        jinja_list_add(run, keys.as.list,
+                       key_of(run, item, jinja_string(part, bytes), case_sensitive));
+        at += bytes + 1;
     }
-    return jinja_is_str(key) && !case_sensitive ? jinja_case(run, key, false) : key;
+    return keys;
 }
 
 static struct jinja_pair *pair_with_keys(struct jinja_run *run, const struct jinja_list *items,
@@ -156,11 +162,15 @@ static struct jinja_value call_sort(struct jinja_run *run, struct jinja_value se
                                     const struct jinja_arguments *arguments)
 {
     const struct jinja_list *items = jinja_iterate(run, self);
-    const struct jinja_pair *pairs = pair_with_keys(
-        run, items, jinja_argument(arguments, 2, "attribute", jinja_none()),
-        jinja_argument_truth(arguments, 1, "case_sensitive", false));
+    const struct jinja_value attribute = jinja_argument(arguments, 2, "attribute", jinja_none());
+    const bool case_sensitive = jinja_argument_truth(arguments, 1, "case_sensitive", false);
+    struct jinja_pair *keyed = pair_with_keys(run, items, jinja_none(), true);
     struct jinja_value list = jinja_list(run, JINJA_LIST);
-    if (pairs != NULL) {
+    for (size_t i = 0; keyed != NULL && i < items->count && run->rc == 0; i++) {
+        keyed[i].key = sort_key(run, keyed[i].value, attribute, case_sensitive);
+    }
+    const struct jinja_pair *pairs = keyed;
+    if (pairs != NULL && run->rc == 0) {
         pairs = jinja_sorted(run, pairs, items->count,
                              jinja_argument_truth(arguments, 0, "reverse", false));
     }
@@ -225,6 +235,9 @@ static struct jinja_value call_sum(struct jinja_run *run, struct jinja_value sel
     const struct jinja_value attribute = jinja_argument(arguments, 0, "attribute", jinja_none());
     struct jinja_value sum = jinja_argument(arguments, 1, "start", jinja_integer(0));
     const struct jinja_list *items = jinja_iterate(run, self);
+    if (jinja_is_str(sum)) {
+        return jinja_fail(run, -EINVAL, "sum cannot add strings: use join");
+    }
     for (size_t i = 0; items != NULL && i < items->count && run->rc == 0; i++) {
         sum = jinja_operate(run, "+", sum, key_of(run, items->items[i], attribute, true));
     }
@@ -315,6 +328,9 @@ static struct jinja_value call_dictsort(struct jinja_run *run, struct jinja_valu
     const struct jinja_value by = jinja_argument(arguments, 1, "by", jinja_string("key", 3));
     if (self.kind != JINJA_DICT) {
         return jinja_fail(run, -EINVAL, "dictsort needs a dict, not %s", jinja_type_name(self));
+    }
+    if (!jinja_is_text(by, "key") && !jinja_is_text(by, "value")) {
+        return jinja_fail(run, -EINVAL, "dictsort sorts by key or value only");
     }
     const size_t count = self.as.dict->count;
     struct jinja_value items = items_of(run, self.as.dict->pairs, count);
@@ -432,11 +448,8 @@ static struct jinja_value map_attribute(struct jinja_run *run, const struct jinj
     const struct jinja_value otherwise = jinja_argument(arguments, 1, "default", jinja_none());
     struct jinja_value list = jinja_list(run, JINJA_GENERATOR);
     for (size_t i = 0; i < items->count && run->rc == 0; i++) {
-        struct jinja_value item = jinja_attribute_path(run, items->items[i], attribute);
-        if (item.kind == JINJA_UNDEFINED && otherwise.kind != JINJA_NONE) {
-            item = otherwise;
-        }
-        jinja_list_add(run, list.as.list, item);
+        jinja_list_add(run, list.as.list,
+                       jinja_attribute_path_or(run, items->items[i], attribute, otherwise));
     }
     return list;
 }
@@ -450,10 +463,9 @@ static struct jinja_value call_map(struct jinja_run *run, struct jinja_value sel
         return jinja_undefined("");
     }
     if (arguments->count == 0) {
-        if (arguments->named == NULL) {
-            return jinja_fail(run, -EINVAL, "map needs a filter or an attribute");
-        }
-        return map_attribute(run, items, arguments);
+        const struct jinja_function attribute = {"map", NULL, "attribute default?"};
+        const struct jinja_value checked = jinja_check_arguments(run, &attribute, arguments);
+        return run->rc == 0 ? map_attribute(run, items, arguments) : checked;
     }
     const struct jinja_function *filter = take_function(run, arguments, 0, false, &rest);
     struct jinja_value list = jinja_list(run, JINJA_GENERATOR);

@@ -36,9 +36,9 @@ static bool is_given(const struct jinja_arguments *arguments, struct jinja_value
            jinja_dict_get(arguments->named, name.as.text, name.bytes) != NULL;
 }
 
-static struct jinja_value check_arguments(struct jinja_run *run,
-                                          const struct jinja_function *function,
-                                          const struct jinja_arguments *arguments)
+struct jinja_value jinja_check_arguments(struct jinja_run *run,
+                                         const struct jinja_function *function,
+                                         const struct jinja_arguments *arguments)
 {
     struct jinja_value name;
     bool required;
@@ -86,7 +86,7 @@ struct jinja_value jinja_function_call(struct jinja_run *run, const struct jinja
     if (arguments->named != NULL && !jinja_step(run, arguments->named->count)) {
         return jinja_undefined("");
     }
-    const struct jinja_value checked = check_arguments(run, function, arguments);
+    const struct jinja_value checked = jinja_check_arguments(run, function, arguments);
     return run->rc == 0 ? function->call(run, self, arguments) : checked;
 }
 

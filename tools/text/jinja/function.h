@@ -55,7 +55,11 @@ extern const struct jinja_function jinja_methods_list[];
 extern const struct jinja_function jinja_methods_dict[];
 extern const struct jinja_function jinja_methods_number[];
 
-/* Checks the arguments against the parameters and calls the function. */
+/* Checks the arguments against the parameters. */
+struct jinja_value jinja_check_arguments(struct jinja_run *run,
+                                         const struct jinja_function *function,
+                                         const struct jinja_arguments *arguments);
+/* Checks the arguments and calls the function. */
 struct jinja_value jinja_function_call(struct jinja_run *run, const struct jinja_function *function,
                                        struct jinja_value self,
                                        const struct jinja_arguments *arguments);
@@ -89,6 +93,9 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value value,
 /* Evaluates an attribute path like "a.b.0", or an index. */
 struct jinja_value jinja_attribute_path(struct jinja_run *run, struct jinja_value value,
                                         struct jinja_value path);
+/* The same; `otherwise`, unless none, replaces each undefined value on the path. */
+struct jinja_value jinja_attribute_path_or(struct jinja_run *run, struct jinja_value value,
+                                           struct jinja_value path, struct jinja_value otherwise);
 /* Evaluates left SIGN right for numbers, strings and lists. */
 struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct jinja_value left,
                                  struct jinja_value right);

@@ -463,11 +463,19 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value value,
     return list;
 }
 
-struct jinja_value jinja_attribute_path(struct jinja_run *run, struct jinja_value value,
-                                        struct jinja_value path)
+static struct jinja_value defined_or(struct jinja_value value, struct jinja_value otherwise)
 {
+    return value.kind == JINJA_UNDEFINED && otherwise.kind != JINJA_NONE ? otherwise : value;
+}
+
+struct jinja_value jinja_attribute_path_or(struct jinja_run *run, struct jinja_value value,
+                                           struct jinja_value path, struct jinja_value otherwise)
+{
+    if (path.kind == JINJA_NONE) {
+        return value;
+    }
     if (!jinja_is_str(path)) {
-        return jinja_item(run, value, path);
+        return defined_or(jinja_item(run, value, path), otherwise);
     }
     for (size_t at = 0; at <= path.bytes && jinja_step(run, 1);) {
         const char *part = path.as.text + at;
@@ -480,7 +488,14 @@ struct jinja_value jinja_attribute_path(struct jinja_run *run, struct jinja_valu
             index = index * 10 + (part[i] - '0');
         }
         value = jinja_item(run, value, number ? jinja_integer(index) : jinja_string(part, bytes));
+        value = defined_or(value, otherwise);
         at += bytes + 1;
     }
     return value;
+}
+
+struct jinja_value jinja_attribute_path(struct jinja_run *run, struct jinja_value value,
+                                        struct jinja_value path)
+{
+    return jinja_attribute_path_or(run, value, path, jinja_none());
 }

@@ -354,7 +354,6 @@ static void write_items(struct writer *writer, const struct jinja_list *list)
 
 static void write_key(struct writer *writer, struct jinja_value key)
 {
-    char text[40];
     if (jinja_is_str(key)) {
         write_string(writer, key);
         return;
@@ -364,11 +363,7 @@ static void write_key(struct writer *writer, struct jinja_value key)
         return;
     }
     append_text(writer, "\"");
-    if (key.kind == JINJA_REAL) {
-        jinja_write(writer->run, text, jinja_real_text(key.as.real, text));
-    } else {
-        write_json(writer, key);
-    }
+    write_json(writer, key);
     append_text(writer, "\"");
 }
 
@@ -434,22 +429,14 @@ static void write_json(struct writer *writer, struct jinja_value value)
 static struct jinja_value read_indent(struct jinja_run *run,
                                       const struct jinja_arguments *arguments)
 {
-    char *out;
-    const struct jinja_value indent = jinja_argument(arguments, 1, "indent", jinja_none());
-    if (indent.kind == JINJA_STRING) {
-        return indent;
+    struct jinja_value indent = jinja_argument(arguments, 1, "indent", jinja_none());
+    if (jinja_is_str(indent)) {
+        return jinja_to_string(run, indent);
     }
-    if (indent.kind != JINJA_INTEGER) {
+    if (indent.kind == JINJA_NONE) {
         return jinja_undefined("");
     }
-    const size_t spaces = indent.as.integer > 0 && indent.as.integer < 1000
-                              ? (size_t)indent.as.integer
-                              : 0;
-    const struct jinja_value made = jinja_string_room(run, spaces, &out);
-    if (out != NULL) {
-        memset(out, ' ', spaces);
-    }
-    return made;
+    return jinja_operate(run, "*", jinja_string(" ", 1), indent);
 }
 
 struct jinja_value jinja_to_json(struct jinja_run *run, struct jinja_value value,
@@ -469,7 +456,8 @@ struct jinja_value jinja_to_json(struct jinja_run *run, struct jinja_value value
     }
     if (separators.kind != JINJA_NONE) {
         const struct jinja_list *pair = jinja_iterate(run, separators);
-        if (pair == NULL || pair->count != 2) {
+        if (pair == NULL || pair->count != 2 || !jinja_is_str(pair->items[0]) ||
+            !jinja_is_str(pair->items[1])) {
             return jinja_fail(run, -EINVAL, "separators are two strings");
         }
         writer.comma = jinja_to_string(run, pair->items[0]);
