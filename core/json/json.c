@@ -18,7 +18,7 @@ static const size_t default_bytes_max = (size_t)256 << 20;
 
 struct core_json_value {
     enum core_json_kind kind;
-    bool truth;
+    bool truth; /* of a BOOL; a REAL: an integer in the text */
     /* offset in the text; a string's is that of its opening quote */
     size_t at;
     size_t key_at;                        /* offset of the key */
@@ -283,6 +283,16 @@ static struct core_json_value *append(struct build *build, const struct core_jso
     return value;
 }
 
+static bool is_whole(const struct core_json_token *token)
+{
+    for (size_t i = 0; i < token->bytes; i++) {
+        if (token->text[i] != '-' && (token->text[i] < '0' || token->text[i] > '9')) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static int take_value(struct build *build, const struct core_json_token *token)
 {
     struct core_json_value *value = append(build, token);
@@ -302,6 +312,7 @@ static int take_value(struct build *build, const struct core_json_token *token)
         return 0;
     case CORE_JSON_TOKEN_REAL:
         value->kind = CORE_JSON_REAL;
+        value->truth = is_whole(token);
         value->real = core_json_token_real(token);
         return 0;
     case CORE_JSON_TOKEN_TRUE:
@@ -474,6 +485,11 @@ bool core_json_bool(const struct core_json_value *value)
 int64_t core_json_integer(const struct core_json_value *value)
 {
     return value->kind == CORE_JSON_INTEGER ? value->integer : 0;
+}
+
+bool core_json_is_large(const struct core_json_value *value)
+{
+    return value->kind == CORE_JSON_REAL && value->truth;
 }
 
 double core_json_real(const struct core_json_value *value)

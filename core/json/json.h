@@ -55,6 +55,8 @@ const char *core_json_kind_name(enum core_json_kind kind);
 bool core_json_bool(const struct core_json_value *value);
 int64_t core_json_integer(const struct core_json_value *value);
 double core_json_real(const struct core_json_value *value);
+/* Returns whether a real was an integer beyond int64 in the text. */
+bool core_json_is_large(const struct core_json_value *value);
 const char *core_json_string(const struct core_json_value *value, size_t *bytes);
 
 /* Returns the number of members or elements; 0 for other values. */

@@ -120,12 +120,15 @@ static void big_integers(void)
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         char text[128];
-        snprintf(text, sizeof text, "[%s, 7]", texts[i]);
+        snprintf(text, sizeof text, "[%s, 7, 1e20, 9e0]", texts[i]);
         struct core_json *doc = parse(text);
         const struct core_json_value *first = core_json_at(core_json_root(doc), 0);
         check_int(core_json_kind(first), ==, CORE_JSON_REAL);
         check_double(core_json_real(first), ==, strtod(texts[i], NULL));
         check_int(core_json_integer(core_json_at(core_json_root(doc), 1)), ==, 7);
+        for (size_t k = 0; k < 4; k++) {
+            check_int(core_json_is_large(core_json_at(core_json_root(doc), k)), ==, k == 0);
+        }
         int64_t integer = 0;
         check_true(!core_json_as_integer(first, &integer));
         core_json_destroy(doc);

@@ -252,6 +252,23 @@ static int life(void)
     return code;
 }
 
+/* Integers of data that do not fit into 64 bits are refused; JSON makes them reals. */
+static void large_integers(void)
+{
+    static const char json[] = "[1e20, 9223372036854775807, 9223372036854775808]";
+    struct core_json *doc = NULL;
+    char out[300];
+    check_int(core_json_parse(json, strlen(json), "m", NULL, &doc), ==, 0);
+    struct jinja_variable x = {
+        .name = "x", .kind = JINJA_VARIABLE_JSON, .json = core_json_root(doc), .items_max = 2};
+    check_int(render("{{ x }}", NULL, &x, 1, out, sizeof out), ==, 0);
+    check_string(out, "[1e+20, 9223372036854775807]");
+    x.items_max = 0;
+    check_int(render("{{ x }}", NULL, &x, 1, out, sizeof out), ==, -EINVAL);
+    check_contains(out, "an integer beyond 64 bits, about 9.22337e+18, is not supported");
+    core_json_destroy(doc);
+}
+
 /* Kept values are rendered like new ones; a value that is too large is refused. */
 static void kept(void)
 {
@@ -840,7 +857,9 @@ static void out_of_memory(void)
 TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"bounds", bounds},
           {"times", times}, {"counts_work", counts_work}, {"counts_characters", counts_characters},
           {"strips_sets", strips_sets}, {"searches", searches}, {"kept", kept},
-          {"generators", generators}, {"loops", loops}, {"other_types", other_types},
-          {"numbers", numbers}, {"arguments", arguments}, {"tests_of_tests", tests_of_tests},
-          {"formats", formats}, {"attributes", attributes}, {"markups", markups}, {"keys", keys},
+          {"large_integers", large_integers}, {"generators", generators}, {"loops", loops},
+          {"other_types", other_types}, {"numbers", numbers}, {"arguments", arguments},
+          {"tests_of_tests", tests_of_tests}, {"formats", formats}, {"attributes", attributes},
+          {"markups", markups}, {"keys", keys}, 
+          
           {"out_of_memory", out_of_memory})

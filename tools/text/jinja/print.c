@@ -255,7 +255,13 @@ struct jinja_value jinja_from_json(struct jinja_run *run, const struct core_json
     case CORE_JSON_NULL: break;
     case CORE_JSON_BOOL: value = jinja_bool(core_json_bool(json)); break;
     case CORE_JSON_INTEGER: value = jinja_integer(core_json_integer(json)); break;
-    case CORE_JSON_REAL: value = jinja_real(core_json_real(json)); break;
+    case CORE_JSON_REAL:
+        value = core_json_is_large(json)
+                    ? jinja_fail(run, -EINVAL,
+                                 "an integer beyond 64 bits, about %g, is not supported",
+                                 core_json_real(json))
+                    : jinja_real(core_json_real(json));
+        break;
     case CORE_JSON_STRING: {
         const char *text = core_json_string(json, &bytes);
         value = jinja_string(text, bytes);
