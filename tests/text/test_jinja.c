@@ -860,6 +860,6 @@ TEST_MAIN({"fixture", fixture}, {"errors_have_lines", errors_have_lines}, {"boun
           {"large_integers", large_integers}, {"generators", generators}, {"loops", loops},
           {"other_types", other_types}, {"numbers", numbers}, {"arguments", arguments},
           {"tests_of_tests", tests_of_tests}, {"formats", formats}, {"attributes", attributes},
-          {"markups", markups}, {"keys", keys}, 
-          
+          {"markups", markups}, {"keys", keys},
+
           {"out_of_memory", out_of_memory})
