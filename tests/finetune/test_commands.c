@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -365,6 +366,53 @@ static void refused(void)
     check_contains(rig_err, "exists and is not empty");
 }
 
+/* A file of the user is not taken for a log or a table, nor is one that a running process writes.
+ * The data is not read before. */
+static void kept_files(void)
+{
+    static const char foreign[] = "a file without a newline at its end";
+    static const struct {
+        const char *flags, *file;
+        const char *message;
+    } cases[] = {
+        {"--log %T/mine", "mine", "/mine: the file there is not a log of tide finetune; name "},
+        {"--csv %T/mine", "mine", "/mine: the file there is not a table of tide finetune; name "},
+        {"--resume --log %T/mine", "mine", "--log "},
+        {"--resume --csv %T/mine", "mine", "--csv "},
+        {"--config %T/mine.json", "job/steps.csv", "csv_monitor.output_path "},
+    };
+    char text[2000];
+    rig_rows();
+    test_file("mine", foreign, strlen(foreign));
+    mkdir(rig_path("job"), 0700);
+    test_file("job/steps.csv", foreign, strlen(foreign));
+    const int bytes = snprintf(text, sizeof text,
+                               "{\"train_batch_size\": 4, \"csv_monitor\": {\"enabled\": true, "
+                               "\"output_path\": \"%s\", \"job_name\": \"job\"}}",
+                               test_directory());
+    test_file("mine.json", text, (size_t)bytes);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        snprintf(text, sizeof text,
+                 "finetune --model %%M --data %%T/none.jsonl --batch 2 --accum 2 --out %%T/kept %s",
+                 cases[i].flags);
+        expect(2, text);
+        check_contains(rig_err, cases[i].message);
+        check_string(rig_read(cases[i].file), foreign);
+        check_true(!rig_has("kept"));
+    }
+    expect(0, TRAIN "--out %T/kept --steps 1 --log %T/kept.jsonl");
+    const int used = open(rig_path("kept.jsonl"), O_RDONLY | O_CLOEXEC);
+    check_true(used >= 0 && flock(used, LOCK_EX) == 0);
+    expect(2, TRAIN "--out %T/kept --overwrite --steps 2 --log %T/kept.jsonl");
+    check_contains(rig_err, "kept.jsonl: a running process writes there; name another file");
+    check_contains(rig_read("kept.jsonl"), "{\"step\":1,");
+    close(used);
+    expect(0, TRAIN "--out %T/kept --overwrite --steps 2 --log %T/kept.jsonl");
+    /* Standard error may be a file that has text already. */
+    expect(0, TRAIN "--out %T/kept --overwrite --steps 1 --log /dev/stderr");
+    check_contains(rig_err, "{\"median_seconds\":");
+}
+
 /* The log has a line with these keys for each step, then the summary. */
 static void log_keys(void)
 {
@@ -695,7 +743,7 @@ static void plans(void)
 }
 
 TEST_MAIN({"help", help}, {"usage", usage}, {"fifos", fifos}, {"written", written},
-          {"refused", refused}, {"log_keys", log_keys}, {"events", events}, {"monitors", monitors},
-          {"steps", steps}, {"rates", rates}, {"skipped", skipped}, {"talk", talk},
-          {"faults", faults}, {"checkpoints", checkpoints}, {"signals", signals},
-          {"full_disk", full_disk}, {"plans", plans})
+          {"refused", refused}, {"kept_files", kept_files}, {"log_keys", log_keys},
+          {"events", events}, {"monitors", monitors}, {"steps", steps}, {"rates", rates},
+          {"skipped", skipped}, {"talk", talk}, {"faults", faults}, {"checkpoints", checkpoints},
+          {"signals", signals}, {"full_disk", full_disk}, {"plans", plans})

@@ -371,8 +371,10 @@ static void full_drives(void)
 /* A new run replaces the files of an earlier one; a refused run does not. */
 static void earlier_files(void)
 {
-    const char *path = test_file("earlier.jsonl", "{\"step\":9}\n", 11);
-    const char *table = test_file("earlier.csv", "step\n9\n", 7);
+    static const char lines[] = "{\"step\":9,\"loss\":1.0}\n";
+    static const char rows[] = "step,loss,grad_norm,lr,loss_scale\n9,1,1,1,1\n";
+    const char *path = test_file("earlier.jsonl", lines, strlen(lines));
+    const char *table = test_file("earlier.csv", rows, strlen(rows));
     const struct finetune_log_options options = {.json_path = path, .csv_path = table};
     for (int turn = 0; turn < 2; turn++) {
         struct finetune_log *log = NULL;
@@ -383,12 +385,77 @@ static void earlier_files(void)
         check_int(finetune_log_close(log), ==, 0);
         size_t bytes = 0;
         char *json = read_all(path, &bytes);
-        check_string(json, turn == 0 ? "{\"step\":9}\n" : "");
+        check_string(json, turn == 0 ? lines : "");
         free(json);
         char *csv = read_all(table, &bytes);
-        check_true(turn == 0 ? strcmp(csv, "step\n9\n") == 0
-                             : strncmp(csv, "step,", 5) == 0 && strstr(csv, "9\n") == NULL);
+        check_true(turn == 0 ? strcmp(csv, rows) == 0
+                             : strncmp(csv, "step,", 5) == 0 && strstr(csv, "9,1") == NULL);
         free(csv);
+    }
+}
+
+/* A log or a table that no run has written is refused and stays as it is, with and without a
+ * resume. What a killed run leaves is accepted. */
+static void foreign_files(void)
+{
+    static const struct {
+        const char *log, *table;
+        size_t bytes;
+        int rc;
+    } cases[] = {
+        {"{\"step\":12,\"loss\":null,", "step,loss,grad_norm,lr,loss_scale", 23, 0},
+        {"{\"step\":1", "step,loss", 9, 0},
+        {"{", "s", 1, 0},
+        {"", "", 0, 0},
+        {"{\"text\": \"a\"}\n{\"text\"", "text,label\na,1\nb,2", 18, -EEXIST},
+        {"{\"step\":1,\"action\":1}", "step,loss,accuracy\n1,2", 21, -EEXIST},
+        {"{\"step\":,\"loss\":1}", "step;loss;grad_norm;lr", 18, -EEXIST},
+        {"\0\0\0", "\0\0\0", 3, -EEXIST},
+    };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        const char *texts[2] = {cases[i / 2].log, cases[i / 2].table};
+        for (int file = 0; file < 2; file++) {
+            struct finetune_log *log = NULL;
+            const char *path = test_file("foreign", texts[file], cases[i / 2].bytes);
+            const struct finetune_log_options options = {.json_path = file == 0 ? path : NULL,
+                                                         .csv_path = file == 1 ? path : NULL,
+                                                         .append = i % 2 == 1};
+            const int rc = finetune_log_check(&options);
+            const int opened = finetune_log_open(&options, &log);
+            if (rc != cases[i / 2].rc || opened != rc) {
+                test_fail(__FILE__, __LINE__, "%s: %d and %d", texts[file], rc, opened);
+            }
+            check_int(finetune_log_close(log), ==, 0);
+            if (rc != 0) {
+                size_t bytes = 0;
+                check_contains(core_err_message(), file == 0 ? "--log " : "--csv ");
+                check_contains(core_err_message(), "name another file");
+                char *text = read_all(path, &bytes);
+                check_uint(bytes, ==, cases[i / 2].bytes);
+                check_memory(text, texts[file], bytes);
+                free(text);
+            }
+        }
+    }
+}
+
+/* A log or a table belongs to one run at a time. */
+static void one_run(void)
+{
+    const struct finetune_log_options cases[] = {{.json_path = test_path("one.jsonl")},
+                                                 {.csv_path = test_path("one.csv")}};
+    for (size_t i = 0; i < 2; i++) {
+        struct finetune_log *log = NULL;
+        struct finetune_log *second = NULL;
+        check_int(finetune_log_check(&cases[i]), ==, 0);
+        check_int(access(test_path(i == 0 ? "one.jsonl" : "one.csv"), F_OK), ==, -1);
+        check_int(finetune_log_open(&cases[i], &log), ==, 0);
+        check_int(finetune_log_check(&cases[i]), ==, -EBUSY);
+        check_contains(core_err_message(), ": a running process writes there; name another file");
+        check_int(finetune_log_open(&cases[i], &second), ==, -EBUSY);
+        check_int(finetune_log_close(log), ==, 0);
+        check_int(finetune_log_open(&cases[i], &second), ==, 0);
+        check_int(finetune_log_close(second), ==, 0);
     }
 }
 
@@ -430,4 +497,4 @@ static void heads(void)
 TEST_MAIN({"figures", figures}, {"table", table}, {"events", events}, {"sums", sums},
           {"records", records}, {"order_of_files", order_of_files}, {"refused", refused},
           {"no_folder", no_folder}, {"full_drives", full_drives}, {"earlier_files", earlier_files},
-          {"heads", heads})
+          {"foreign_files", foreign_files}, {"one_run", one_run}, {"heads", heads})

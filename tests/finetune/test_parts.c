@@ -321,7 +321,7 @@ static int log_life(void)
     struct finetune_record record = record_of(1, 1);
     int rc = finetune_log_open(&(struct finetune_log_options){.json_path = "/dev/null",
                                                               .csv_path = "/dev/null",
-                                                              .csv_folder = true,
+                                                              .csv_monitor = true,
                                                               .board_folder = test_directory()},
                                &log);
     if (rc == 0) {
@@ -428,7 +428,7 @@ static void no_log(void)
                                             .csv_path = "/nonexistent/x.csv"};
     check_int(finetune_log_open(&options, &log), ==, -ENOENT);
     check_contains(core_err_message(), "/nonexistent/x.csv cannot be written");
-    options = (struct finetune_log_options){.csv_path = "/dev/null/x/y.csv", .csv_folder = true};
+    options = (struct finetune_log_options){.csv_path = "/dev/null/x/y.csv", .csv_monitor = true};
     check_int(finetune_log_open(&options, &log), ==, -ENOTDIR);
     check_contains(core_err_message(), "/dev/null/x cannot be created");
     options = (struct finetune_log_options){.board_folder = "/dev/null"};

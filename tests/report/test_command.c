@@ -67,7 +67,7 @@ static void torn_log(void)
 {
     rig_rows();
     test_file("torn.jsonl", "{\"step\":1,\"loss\":8.0}\n{\"step\":2,\"lo", 34);
-    test_file("torn.csv", "step,loss\n1,8\n2,", 16);
+    test_file("torn.csv", "step,loss,grad_norm,lr,loss_scale\n1,8\n2,", 40);
     expect(0, TRAIN "--out %T/to --steps 2 --resume --log %T/torn.jsonl --csv %T/torn.csv");
     expect(0, "report %T/torn.jsonl");
     check_contains(rig_out, "steps 1 to 2");

@@ -136,6 +136,16 @@ static int check_writable(const struct job *job)
     return 0;
 }
 
+static struct finetune_log_options log_options(struct job *job)
+{
+    return (struct finetune_log_options){.json_path = job->flags.log,
+                                         .csv_path = job->settings.csv,
+                                         .csv_monitor = job->flags.csv == NULL,
+                                         .board_folder = job->settings.board,
+                                         .append = job->flags.resume,
+                                         .events = &job->talk.events};
+}
+
 /* A FIFO without a reader is refused early. FIFOs stay open: otherwise their readers would see the
  * end of the file before the log opens them. */
 static int hold_fifos(struct job *job)
@@ -183,9 +193,10 @@ static int open_inputs(struct job *job)
 {
     struct finetune_data_info info;
     const char *resume = job->flags.resume ? job->flags.out : NULL;
+    const struct finetune_log_options log = log_options(job);
     int rc = check_outputs(job);
     if (rc != 0 || (rc = claim_out(job)) != 0 || (rc = check_writable(job)) != 0 ||
-        (rc = hold_fifos(job)) != 0 ||
+        (rc = finetune_log_check(&log)) != 0 || (rc = hold_fifos(job)) != 0 ||
         (rc = finetune_checkpoint_look(job->talk.context, resume, &job->settings)) != 0) {
         return rc;
     }
@@ -231,13 +242,8 @@ static int open_inputs(struct job *job)
 /* Files of an earlier run are replaced only when this run begins. */
 static int open_log(struct job *job)
 {
-    const struct finetune_log_options log = {.json_path = job->flags.log,
-                                             .csv_path = job->settings.csv,
-                                             .csv_folder = job->flags.csv == NULL,
-                                             .board_folder = job->settings.board,
-                                             .append = job->flags.resume,
-                                             .events = &job->talk.events};
-    int rc = finetune_log_open(&log, &job->log);
+    const struct finetune_log_options options = log_options(job);
+    int rc = finetune_log_open(&options, &job->log);
     job->run.log = job->log;
     return rc;
 }

@@ -2,8 +2,10 @@
 #include "tools/tide/finetune_log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,12 +32,110 @@ struct finetune_log {
     int rc;      /* the first failure */
 };
 
+/* A file of the options. */
+struct target {
+    const char *flag;
+    const char *path;   /* NULL: not wanted */
+    const char *what;   /* for messages */
+    const char *begins; /* what every version writes first; '#': digits */
+};
+
+static struct target log_of(const struct finetune_log_options *options)
+{
+    return (struct target){"--log", options->json_path, "a log", "{\"step\":#,\"loss\":"};
+}
+
+static struct target table_of(const struct finetune_log_options *options)
+{
+    const char *flag = options->csv_monitor ? "csv_monitor.output_path" : "--csv";
+    return (struct target){flag, options->csv_path, "a table", "step,loss,grad_norm,lr,"};
+}
+
+/* Returns whether the run may cut, empty and lock the file. Others, too, write to pipes, devices,
+ * standard output and standard error. */
+static bool is_own(const struct stat *info)
+{
+    struct stat stream;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fstat(fd, &stream) == 0 && stream.st_dev == info->st_dev &&
+            stream.st_ino == info->st_ino) {
+            return false;
+        }
+    }
+    return S_ISREG(info->st_mode);
+}
+
+/* Also true for a shorter text, which a killed run may leave. */
+static bool is_begin(const char *text, const char *begins)
+{
+    for (; *begins != '\0' && *text != '\0'; begins++) {
+        const size_t same = *begins == '#' ? strspn(text, "0123456789") : *text == *begins;
+        if (same == 0) {
+            return false;
+        }
+        text += same;
+    }
+    return true;
+}
+
+static int refuse_used(const struct target *target)
+{
+    return core_err_set(
+        -EBUSY, "%s %s: a running process writes there; name another file, or wait until it ends",
+        target->flag, target->path);
+}
+
+/* Refuses a file that a process has locked, and other files than those of earlier runs. */
+static int check_content(const struct target *target, int fd)
+{
+    enum { BEGIN_BYTES = 63 };
+    char text[BEGIN_BYTES + 1] = "";
+    if (flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        return refuse_used(target);
+    }
+    const ssize_t got = core_file_read_at(fd, text, BEGIN_BYTES, 0);
+    if (got < 0) {
+        return core_err_set((int)got, "%s %s cannot be read: %s", target->flag, target->path,
+                            strerror((int)-got));
+    }
+    return strlen(text) == (size_t)got && is_begin(text, target->begins)
+               ? 0
+               : core_err_set(-EEXIST,
+                              "%s %s: the file there is not %s of tide finetune; name another "
+                              "file, or move it away",
+                              target->flag, target->path, target->what);
+}
+
+static int check_file(const struct target *target)
+{
+    struct stat info;
+    if (target->path == NULL || stat(target->path, &info) != 0 || !is_own(&info)) {
+        return 0;
+    }
+    const int fd = open(target->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        return core_err_set(-errno, "%s %s cannot be read: %s", target->flag, target->path,
+                            strerror(errno));
+    }
+    const int rc = check_content(target, fd);
+    close(fd);
+    return rc;
+}
+
+int finetune_log_check(const struct finetune_log_options *options)
+{
+    const struct target log = log_of(options);
+    const struct target table = table_of(options);
+    const int rc = check_file(&log);
+    return rc == 0 ? check_file(&table) : rc;
+}
+
 /* A killed run may leave an incomplete last line. */
 static void cut_torn_line(const char *path)
 {
     struct stat info;
-    const bool plain = stat(path, &info) == 0 && S_ISREG(info.st_mode);
-    FILE *file = plain ? fopen(path, "r+e") : NULL;
+    const bool own = stat(path, &info) == 0 && is_own(&info);
+    FILE *file = own ? fopen(path, "r+e") : NULL;
     if (file == NULL) {
         return;
     }
@@ -49,18 +149,33 @@ static void cut_torn_line(const char *path)
     fclose(file);
 }
 
-/* Earlier lines stay until the run begins, because the run may be refused. */
-static int open_file(const char *path, bool append, FILE **file, char **kept)
+/* The lock ends with the file. Some file systems have no locks. */
+static int lock_file(const struct target *target, int fd)
 {
-    if (path == NULL) {
+    struct stat info;
+    return fstat(fd, &info) == 0 && is_own(&info) && flock(fd, LOCK_EX | LOCK_NB) != 0 &&
+                   errno == EWOULDBLOCK
+               ? refuse_used(target)
+               : 0;
+}
+
+/* Earlier lines stay until the run begins, because the run may be refused. */
+static int open_file(const struct target *target, bool append, FILE **file, char **kept)
+{
+    if (target->path == NULL) {
         return 0;
     }
-    if (append) {
-        cut_torn_line(path);
+    *kept = strdup(target->path);
+    int rc = *kept != NULL ? 0 : core_err_set(-ENOMEM, "no memory for a path");
+    if (rc != 0 || (rc = check_file(target)) != 0 ||
+        (rc = core_file_open_output(target->path, true, file)) != 0 ||
+        (rc = lock_file(target, fileno(*file))) != 0) {
+        return rc;
     }
-    *kept = strdup(path);
-    return *kept != NULL ? core_file_open_output(path, true, file)
-                         : core_err_set(-ENOMEM, "no memory for a path");
+    if (append) {
+        cut_torn_line(target->path);
+    }
+    return 0;
 }
 
 /* Keeps `rc`, whose message is set, unless a failure came before. */
@@ -100,14 +215,15 @@ static void check_board(struct finetune_log *log, int rc)
 
 static int open_files(struct finetune_log *log, const struct finetune_log_options *options)
 {
-    int rc = open_file(options->json_path, options->append, &log->json_file, &log->json_path);
-    if (rc == 0 && options->csv_path != NULL && options->csv_folder) {
-        const char *path = options->csv_path;
-        const char *slash = strrchr(path, '/');
-        rc = slash != NULL ? core_file_make_folders(path, (size_t)(slash - path)) : 0;
+    const struct target json = log_of(options);
+    const struct target csv = table_of(options);
+    int rc = open_file(&json, options->append, &log->json_file, &log->json_path);
+    if (rc == 0 && csv.path != NULL && options->csv_monitor) {
+        const char *slash = strrchr(csv.path, '/');
+        rc = slash != NULL ? core_file_make_folders(csv.path, (size_t)(slash - csv.path)) : 0;
     }
     if (rc == 0) {
-        rc = open_file(options->csv_path, options->append, &log->csv_file, &log->csv_path);
+        rc = open_file(&csv, options->append, &log->csv_file, &log->csv_path);
     }
     if (rc == 0 && options->board_folder != NULL) {
         rc = event_file_open(options->board_folder, &log->board);
@@ -165,22 +281,18 @@ int finetune_log_close(struct finetune_log *log)
     return rc;
 }
 
-/* Empties the file, unless the log appends. Returns whether the file is now empty. */
+/* Empties the file, unless the log appends. Returns whether the run writes its first lines. */
 static bool begin_file(const struct finetune_log *log, FILE *file, const char *path)
 {
     struct stat info;
     if (file == NULL || fstat(fileno(file), &info) != 0) {
         return false;
     }
-    if (!log->append && S_ISREG(info.st_mode) && info.st_size > 0) {
-        if (ftruncate(fileno(file), 0) != 0) {
-            core_log(CORE_LOG_WARN, "%s keeps the lines of an earlier run: %s", path,
-                     strerror(errno));
-            return false;
-        }
-        return true;
+    if (!log->append && is_own(&info) && info.st_size > 0 && ftruncate(fileno(file), 0) != 0) {
+        core_log(CORE_LOG_WARN, "%s keeps the lines of an earlier run: %s", path, strerror(errno));
+        return false;
     }
-    return info.st_size == 0;
+    return !log->append || info.st_size == 0;
 }
 
 void finetune_log_begin(struct finetune_log *log, const struct finetune_log_head *head)

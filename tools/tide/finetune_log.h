@@ -14,7 +14,7 @@ enum { FINETUNE_LOG_VERSION = 1 };
 
 struct finetune_log_options {
     const char *json_path, *csv_path, *board_folder; /* NULL: not wanted */
-    bool csv_folder;                                 /* create the folder of the CSV table */
+    bool csv_monitor;                                /* of ds_config.json: create its folder */
     bool append;                                     /* for a resumed run; else replace the files */
     struct finetune_events *events;                  /* borrowed; NULL: none */
 };
@@ -40,6 +40,10 @@ struct finetune_summary {
     size_t drive_count;
 };
 
+/* Refuses an existing log or table that an earlier run did not write (-EEXIST), or that a running
+ * process writes (-EBUSY). Returns 0 or -errno; changes nothing. */
+int finetune_log_check(const struct finetune_log_options *options);
+/* Calls finetune_log_check(), opens the files and locks them until they are closed. */
 int finetune_log_open(const struct finetune_log_options *options, struct finetune_log **out);
 /* Returns the first failure of a write. NULL is allowed. */
 int finetune_log_close(struct finetune_log *log);
