@@ -343,6 +343,10 @@ int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape)
     if (path == NULL) {
         return 0;
     }
+    if (strcmp(path, "-") == 0) {
+        return core_err_set(-EINVAL, "%s - does not mean standard output; name %s", flag,
+                            shape == CLI_PATH_FOLDER ? "a folder" : "a file, or /dev/stdout");
+    }
     int rc = find_place(path, &place);
     const bool there = rc == 0 && place.rest[0] == '\0';
     if (there && (S_ISSOCK(place.info.st_mode) || S_ISBLK(place.info.st_mode))) {

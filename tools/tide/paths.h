@@ -34,8 +34,9 @@ enum cli_path_shape {
     CLI_PATH_FOLDER,    /* a folder; missing parents are created */
 };
 
-/* Returns 0 if `path` could be written, or -errno; creates nothing. Refuses sockets, block devices,
- * and FIFOs as CLI_PATH_FILE_LAST. Does not look for readers of a FIFO. NULL is allowed. */
+/* Returns 0 if `path` could be written, or -errno; creates nothing. Refuses "-", sockets, block
+ * devices, and FIFOs as CLI_PATH_FILE_LAST. Does not look for readers of a FIFO. NULL is
+ * allowed. */
 int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape);
 
 /* Returns whether two paths lead to one file or folder, which need not exist. */
