@@ -321,13 +321,9 @@ int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *ba
 int tide_engine_save_reserve(struct tide_engine *engine, const char *folder, int overwrite)
 {
     (void)engine;
+    (void)folder;
     (void)overwrite;
-    int rc = fails("try");
-    if (rc == 0 && mkdir(folder, 0777) != 0 && errno != EEXIST) {
-        snprintf(message, sizeof message, "paper: the folder cannot be made");
-        rc = -errno;
-    }
-    return rc;
+    return fails("try");
 }
 
 int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite)
@@ -336,6 +332,7 @@ int tide_engine_save(struct tide_engine *engine, const char *folder, int overwri
     char text[32];
     int rc = fails("save");
     (void)overwrite;
+    mkdir(folder, 0777);
     snprintf(path, sizeof path, "%s/steps", folder);
     snprintf(text, sizeof text, "%llu", (unsigned long long)engine->steps);
     return rc != 0 ? rc : write_file(path, text);
@@ -347,6 +344,7 @@ int tide_engine_checkpoint(struct tide_engine *engine,
     char path[1100];
     char text[64];
     int rc = fails("checkpoint");
+    mkdir(options->directory, 0777);
     snprintf(path, sizeof path, "%s/checkpoint-%llu", options->directory,
              (unsigned long long)engine->steps);
     snprintf(text, sizeof text, "keep %u, replace %u", options->keep, options->replace);

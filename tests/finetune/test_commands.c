@@ -420,6 +420,30 @@ static void kept_files(void)
     check_contains(rig_err, "{\"median_seconds\":");
 }
 
+/* A run that ends without a step removes the folder that it made for its log. */
+static void folder_of_the_log(void)
+{
+    static const char run[] = TRAIN "--out %T/lone --steps 2 --log %T/lone/run.jsonl "
+                                    "--csv %T/lone/run.csv --trace %T/lone/trace.json";
+    rig_rows();
+    expect_with(1, "TIDE_PAPER_FAIL=create 1 5", run);
+    check_true(!rig_has("lone"));
+    expect_with(1, "TIDE_PAPER_FAIL=step 1 5", run);
+    check_true(!rig_has("lone") && !rig_has("lone.partial"));
+    expect_with(1, "TIDE_PAPER_FAIL=step 2 5", run);
+    check_contains(rig_read("lone/run.jsonl"), "{\"step\":1,");
+    check_contains(rig_read("lone/run.csv"), "\n1,");
+    expect(2, run);
+    check_contains(rig_err, "/lone exists and is not empty; name another folder, or give --over");
+    rig_remove("lone");
+    expect(0, run);
+    check_true(rig_has("lone/steps") && rig_has("lone/run.jsonl") && rig_has("lone/run.csv"));
+    /* Other folders are not created. */
+    expect(2, TRAIN "--out %T/lacks --log %T/lacks/logs/run.jsonl");
+    check_contains(rig_err, "lacks/logs/run.jsonl cannot be written: No such file or directory");
+    check_true(!rig_has("lacks"));
+}
+
 /* The log has a line with these keys for each step, then the summary. */
 static void log_keys(void)
 {
@@ -750,7 +774,8 @@ static void plans(void)
 }
 
 TEST_MAIN({"help", help}, {"usage", usage}, {"fifos", fifos}, {"written", written},
-          {"refused", refused}, {"kept_files", kept_files}, {"log_keys", log_keys},
-          {"events", events}, {"monitors", monitors}, {"steps", steps}, {"rates", rates},
-          {"skipped", skipped}, {"talk", talk}, {"faults", faults}, {"checkpoints", checkpoints},
-          {"signals", signals}, {"full_disk", full_disk}, {"plans", plans})
+          {"refused", refused}, {"kept_files", kept_files},
+          {"folder_of_the_log", folder_of_the_log}, {"log_keys", log_keys}, {"events", events},
+          {"monitors", monitors}, {"steps", steps}, {"rates", rates}, {"skipped", skipped},
+          {"talk", talk}, {"faults", faults}, {"checkpoints", checkpoints}, {"signals", signals},
+          {"full_disk", full_disk}, {"plans", plans})

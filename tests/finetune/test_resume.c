@@ -314,6 +314,33 @@ static void hung_up_and_ignored(void)
     rig_end();
 }
 
+/* The log, the table and the timeline may be in --out, which the first run creates. */
+static void log_in_the_folder(void)
+{
+    static const char *const names[] = {"run.jsonl", "run.csv", "t.json", "model.safetensors"};
+    static const char *const runs[] = {"--steps 2", "--steps 4 --save-every 1 --resume",
+                                       "--steps 6 --resume", "--steps 3 --overwrite"};
+    static const char run[] = TRAIN_SMALL "--out %T/in -q --log %T/in/run.jsonl --csv "
+                                          "%T/in/run.csv --trace %T/in/t.json";
+    char line[1024];
+    rig_train_begin();
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        snprintf(line, sizeof line, "%s %s", run, runs[i]);
+        expect(0, line);
+        for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+            snprintf(line, sizeof line, "in/%s", names[k]);
+            check_true(rig_has(line));
+        }
+        check_true(!rig_has("in.partial"));
+    }
+    check_double(rig_number("in/run.jsonl", 2, "step"), ==, 3);
+    rig_remove("in");
+    expect(0, TRAIN_SMALL "--out %T/in --steps 2 --save-every 1 --resume -q --log %T/in/run.jsonl");
+    check_true(rig_has("in/checkpoint-2") && rig_has("in/model.safetensors"));
+    check_double(rig_number("in/run.jsonl", 1, "step"), ==, 2);
+    rig_end();
+}
+
 /* --resume and --overwrite keep files of the user; a run that would replace one is refused. */
 static void files_of_the_user(void)
 {
@@ -492,7 +519,8 @@ static void resumed_clock(void)
     rig_end();
 }
 
-TEST_MAIN({"files_of_the_user", files_of_the_user}, {"resumed_otherwise", resumed_otherwise},
+TEST_MAIN({"log_in_the_folder", log_in_the_folder}, {"files_of_the_user", files_of_the_user},
+          {"resumed_otherwise", resumed_otherwise},
           {"resumed_with_smaller_steps", resumed_with_smaller_steps},
           {"another_config", another_config}, {"stopped_at_once", stopped_at_once},
           {"hung_up_and_ignored", hung_up_and_ignored}, {"resumed", resumed},

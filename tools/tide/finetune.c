@@ -5,6 +5,8 @@
 #include <limits.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
@@ -36,6 +38,7 @@ struct job {
     bool unfit; /* the plan was refused: exit code 3 */
     bool begun;
     bool trained;
+    bool made_out;      /* --out was created for the log */
     int64_t there;      /* steps of the model in --out; 0: none, or it may be replaced */
     char out[PATH_MAX]; /* --out without links */
 };
@@ -113,6 +116,25 @@ static int check_outputs(const struct job *job)
     return cli_paths_check(paths, sizeof paths / sizeof paths[0]);
 }
 
+/* Returns whether `path` is a file of --out, which need not exist. */
+static bool is_in_out(const struct job *job, const char *path)
+{
+    char folder[PATH_MAX];
+    char name[PATH_MAX];
+    if (path == NULL || cli_path_join(folder, path, "", "") != 0) {
+        return false;
+    }
+    cli_path_cut_name(folder, name);
+    return cli_path_is_same(folder, job->flags.out);
+}
+
+/* The run creates --out before its files. */
+static enum cli_path_shape shape_of(const struct job *job, const char *path,
+                                    enum cli_path_shape shape)
+{
+    return access(job->flags.out, F_OK) != 0 && is_in_out(job, path) ? CLI_PATH_FILE_DEEP : shape;
+}
+
 /* Checks early whether outputs, which are created later, can be created. */
 static int check_writable(const struct job *job)
 {
@@ -121,10 +143,10 @@ static int check_writable(const struct job *job)
         const char *flag, *path;
         enum cli_path_shape shape;
     } paths[] = {
-        {"--log", flags->log, CLI_PATH_FILE},
+        {"--log", flags->log, shape_of(job, flags->log, CLI_PATH_FILE)},
         {csv_flag(flags), job->settings.csv,
-         flags->csv != NULL ? CLI_PATH_FILE : CLI_PATH_FILE_DEEP},
-        {"--trace", flags->trace, CLI_PATH_FILE_LAST},
+         flags->csv != NULL ? shape_of(job, flags->csv, CLI_PATH_FILE) : CLI_PATH_FILE_DEEP},
+        {"--trace", flags->trace, shape_of(job, flags->trace, CLI_PATH_FILE_LAST)},
         {board_flag(flags), job->settings.board, CLI_PATH_FOLDER},
     };
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
@@ -243,6 +265,9 @@ static int open_inputs(struct job *job)
 static int open_log(struct job *job)
 {
     const struct finetune_log_options options = log_options(job);
+    /* A failure to create the folder happens again with the file, and is reported then. */
+    job->made_out = (is_in_out(job, options.json_path) || is_in_out(job, options.csv_path)) &&
+                    mkdir(job->flags.out, 0777) == 0;
     int rc = finetune_log_open(&options, &job->log);
     job->run.log = job->log;
     return rc;
@@ -423,6 +448,18 @@ static int train(struct job *job)
                         job->flags.out, job->run.save_problem);
 }
 
+/* Removes what open_log() created in --out, so that the command can be repeated. */
+static void remove_made_out(const struct job *job)
+{
+    const char *const paths[] = {job->flags.log, job->settings.csv};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        if (is_in_out(job, paths[i])) {
+            unlink(paths[i]);
+        }
+    }
+    rmdir(job->flags.out);
+}
+
 /* Failures of the log were reported before; they set the exit code here. */
 static int close_job(struct job *job, int code)
 {
@@ -431,6 +468,9 @@ static int close_job(struct job *job, int code)
     finetune_data_close(job->data);
     if (finetune_log_close(job->log) != 0 && code == CLI_DONE) {
         code = CLI_FAILED;
+    }
+    if (job->made_out && job->run.steps == 0) {
+        remove_made_out(job);
     }
     for (size_t i = 0; i < sizeof job->fifos / sizeof job->fifos[0]; i++) {
         if (job->fifos[i] != NULL) {
