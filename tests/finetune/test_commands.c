@@ -675,7 +675,16 @@ static void checkpoints(void)
     expect_with(0, "TIDE_PAPER_FAIL=checkpoint 1 28", TRAIN "--out %T/ra --steps 4 --save-every 2");
     check_contains(rig_err,
                    "the checkpoint of step 2 was not written: paper: checkpoint 1 fails with 28");
+    check_contains(rig_err, "28; the run continues, and the next one is due after step 4\n");
     check_contains(rig_out, ", 1 of 2 checkpoints not written");
+    /* Step 2 is skipped, so its checkpoint is that of step 3. */
+    expect_with(0, "TIDE_PAPER_FAIL=checkpoint 1 28",
+                TRAIN "--out %T/rs --steps 4 --save-every 2 --precision fp16");
+    check_contains(rig_err, "the checkpoint of step 3 was not written: ");
+    check_contains(rig_err, "; the run continues, and the next one is due after step 4\n");
+    expect_with(1, "TIDE_PAPER_FAIL=checkpoint 1 28", TRAIN "--out %T/rl --steps 5 --save-every 3");
+    check_contains(rig_err, "the checkpoint of step 3 was not written: ");
+    check_contains(rig_err, "; the run continues, and no other one is due\n");
     /* A failure of the last checkpoint is reported even with -q. */
     expect_with(1, "TIDE_PAPER_FAIL=checkpoint 2 28",
                 TRAIN "--out %T/rb --steps 4 --save-every 2 -q");

@@ -128,6 +128,18 @@ static void request_checkpoint(struct finetune_run *run)
     }
 }
 
+static void warn_of_checkpoint(const struct finetune_run *run)
+{
+    const int64_t next = (run->steps / run->save_every + 1) * run->save_every;
+    char more[64] = "no other one is due";
+    if (next <= run->settings->steps) {
+        snprintf(more, sizeof more, "the next one is due after step %" PRId64, next);
+    }
+    core_log(CORE_LOG_WARN,
+             "the checkpoint of step %" PRId64 " was not written: %s; the run continues, and %s",
+             run->steps, core_err_message(), more);
+}
+
 static int write_due_checkpoint(struct finetune_run *run, bool skipped)
 {
     const bool due = is_due(run, run->steps);
@@ -143,10 +155,7 @@ static int write_due_checkpoint(struct finetune_run *run, bool skipped)
     if (rc == 0 || run->stopped) {
         return rc;
     }
-    core_log(CORE_LOG_WARN,
-             "the checkpoint of step %" PRId64
-             " was not written: %s; the run continues, and the next one is due after step %" PRId64,
-             run->steps, core_err_message(), run->steps + run->save_every);
+    warn_of_checkpoint(run);
     return 0;
 }
 
