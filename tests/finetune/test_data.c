@@ -1,5 +1,6 @@
 /* Tests how rows of files become micro-batches. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -421,6 +422,34 @@ static void refusals(void)
     check_int(finetune_data_open(&options, &data), ==, -ENOENT);
 }
 
+/* Errors begin with the name of the data, once, even if it is short or a pattern. */
+static void names(void)
+{
+    static const char *const names[] = {"a", "[a]"};
+    static const struct {
+        const char *text;
+        const char *message[2]; /* of a, of [a] */
+    } cases[] = {
+        {"\n", {"a: no tokens to train on", "[a]: no tokens to train on"}},
+        {"{\"input_ids\": [1, 2, 3]}\n{\"text\": \"a\"}\n", {"a:2: ", "a:2: "}},
+        {"{\"input_ids\": [1, 2], \"x\"}\n", {"a:1:26: ", "a:1:26: "}},
+    };
+    const int before = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    check_int(chdir(test_directory()), ==, 0);
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        struct finetune_data_options options = rows_options(names[i % 2]);
+        struct finetune_data *data = NULL;
+        const char *message = cases[i / 2].message[i % 2];
+        test_file("a", cases[i / 2].text, strlen(cases[i / 2].text));
+        check_int(finetune_data_open(&options, &data), <, 0);
+        if (strncmp(core_err_message(), message, strlen(message)) != 0) {
+            test_fail(__FILE__, __LINE__, "\"%s\", not \"%s\"", core_err_message(), message);
+        }
+    }
+    check_int(fchdir(before), ==, 0);
+    close(before);
+}
+
 /* Standard input is read once, but can be used for several epochs. */
 static void standard_input(void)
 {
@@ -538,4 +567,4 @@ TEST_MAIN({"order", order}, {"few_rows", few_rows}, {"begins_late", begins_late}
           {"drop_last", drop_last}, {"shuffle", shuffle}, {"padding", padding},
           {"waits_for_nothing", waits_for_nothing}, {"long_rows", long_rows}, {"places", places},
           {"other_options", other_options}, {"packing", packing}, {"pairs", pairs},
-          {"refusals", refusals})
+          {"refusals", refusals}, {"names", names})

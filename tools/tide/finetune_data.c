@@ -77,8 +77,9 @@ static int64_t rows_each(const struct finetune_data_options *options)
     return options->pairs ? 2 : 1;
 }
 
-static int measure_pair(const struct text_batch *batch, struct finetune_data_info *info)
+static int measure_pair(const struct text_batch *batch, struct finetune_data *data)
 {
+    struct finetune_data_info *info = &data->info;
     const struct tide_batch pair = {.struct_bytes = sizeof pair,
                                     .rows = (uint32_t)batch->rows,
                                     .length = (uint32_t)batch->length,
@@ -87,7 +88,8 @@ static int measure_pair(const struct text_batch *batch, struct finetune_data_inf
     uint32_t length = 0;
     int rc = tide_pair_length(&pair, &length);
     info->longest_pair = length > info->longest_pair ? length : info->longest_pair;
-    return rc != 0 ? core_err_adopt(rc, tide_last_error()) : 0;
+    return rc == 0 ? 0
+                   : core_err_prefix(core_err_adopt(rc, tide_last_error()), "%s", name_of(data));
 }
 
 /* Compares the epoch, the place and the rows since it. The number of earlier batches depends on
@@ -117,7 +119,7 @@ static int scan(struct finetune_data *data)
     options.shuffle = options.shuffle && (options.pack || most < INT64_MAX);
     int rc = text_feed_open(&options, NULL, &feed);
     while (rc == 0 && info->rows < end && (rc = text_feed_next(feed, &batch)) == 1) {
-        rc = data->options.pairs ? measure_pair(&batch, info) : 0;
+        rc = data->options.pairs ? measure_pair(&batch, data) : 0;
         info->rows += batch.rows / options.batch_rows;
         info->longest = batch.length > info->longest ? batch.length : info->longest;
         info->tokens += batch.tokens;
@@ -141,10 +143,7 @@ static int scan(struct finetune_data *data)
     info->untrained = (int64_t)batch.counts.untrained;
     info->equal = (int64_t)batch.counts.equal;
     info->dated = (int64_t)batch.counts.dated;
-    return rc != 0 && strstr(core_err_message(), name_of(data)) == NULL &&
-                   strncmp(core_err_message(), "--", 2) != 0
-               ? core_err_prefix(rc, "%s", name_of(data))
-               : rc;
+    return rc;
 }
 
 static int count_rows(struct finetune_data *data)

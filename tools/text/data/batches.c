@@ -230,17 +230,27 @@ static int next_row(struct text_batches *batches, size_t *row)
     return 1;
 }
 
+/* Adds the data to an error that belongs to no row. */
+static int name_data(const struct text_feed_options *options, int rc)
+{
+    const char *first = options->files[0];
+    return core_err_prefix(rc, "%s%s", strcmp(first, "-") == 0 ? "standard input" : first,
+                           options->files_count > 1 ? " and what follows it" : "");
+}
+
 static int end_epoch(struct text_batches *batches)
 {
     const struct text_counts *now = &batches->counts;
     const struct text_counts *then = &batches->epoch_began;
     if (batches->rows_of_epoch == 0 && batches->fresh) {
-        return core_err_set(-EINVAL,
-                            "no tokens to train on: %" PRIu64 " rows were read, %" PRIu64
-                            " of them were invalid, %" PRIu64
-                            " had no trained tokens left after they were cut to %" PRId64 " tokens",
-                            now->rows - then->rows, now->bad - then->bad,
-                            now->untrained - then->untrained, batches->options->seq_len);
+        const int rc = core_err_set(-EINVAL,
+                                    "no tokens to train on: %" PRIu64 " rows were read, %" PRIu64
+                                    " of them were invalid, %" PRIu64
+                                    " had no trained tokens left after they were cut to %" PRId64
+                                    " tokens",
+                                    now->rows - then->rows, now->bad - then->bad,
+                                    now->untrained - then->untrained, batches->options->seq_len);
+        return name_data(batches->options, rc);
     }
     batches->epoch++;
     batches->fresh = true;
@@ -287,10 +297,11 @@ static int add_row(struct text_batches *batches, struct filling *filling, size_t
         targets = filling->rows % 2 == 0;
     }
     if (tokens > text_batches_room(options)) {
-        return core_err_set(-EIO,
-                            "a row has %" PRId64 " tokens, but the longest had %" PRId64
-                            " before: the data was changed while it was being read",
-                            tokens, text_batches_room(options));
+        const int rc = core_err_set(-EIO,
+                                    "a row has %" PRId64 " tokens, but the longest had %" PRId64
+                                    " before: the data was changed while it was being read",
+                                    tokens, text_batches_room(options));
+        return name_data(options, rc);
     }
     filling->length = tokens > filling->length ? tokens : filling->length;
     filling->out->targets_all += targets;

@@ -129,9 +129,6 @@ static int handle_bad_row(struct text_reader *reader, const struct text_made *ma
         return 0;
     }
     text_records_name(reader->records, &made->record, name);
-    if (made->broken) {
-        return core_err_adopt(rc, made->message);
-    }
     name_place(rc, made->message, name);
     if (skips) {
         core_log(CORE_LOG_WARN, "skipped: %s%s", core_err_message(),
