@@ -549,6 +549,7 @@ static void generators(void)
 static void loops(void)
 {
     static const struct row rows[] = {
+        {"a{% set x %}bc{% endset %}", "a"}, /* ends with its own text */
         {"{% for x in [1, 2] %}{% continue %}{% else %}none{% endfor %}", "none"},
         {"{% for x in [1, 2] %}{% break %}{% else %}none{% endfor %}", "none"},
         {"{% for x in [1, 2] %}{{ x }}{% if x == 2 %}{% break %}{% endif %}{% else %}none{% endfor "

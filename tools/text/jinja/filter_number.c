@@ -128,7 +128,7 @@ static struct jinja_value call_float(struct jinja_run *run, struct jinja_value s
                                      : jinja_argument(arguments, 0, "default", jinja_real(0));
 }
 
-/* Rounds the decimal value to `precision` digits after the point, halves to even, as Python does. */
+/* Rounds the decimal value to `precision` digits after the point, halves to even, as in Python. */
 static double round_real(struct jinja_run *run, double real, int64_t precision)
 {
     char text[800];

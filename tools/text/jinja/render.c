@@ -129,8 +129,8 @@ int jinja_render(const struct jinja_template *source, struct jinja_run *run,
     if (run->rc == 0) {
         run->scope = jinja_scope_make(run, run->scope);
     }
-    jinja_write(run, "", 0);
     jinja_execute(run, source->body);
+    jinja_write(run, "", 0); /* a NUL after the text */
     run->scope = NULL;
     if (run->rc != 0) {
         return run->rc;
