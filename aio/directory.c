@@ -140,8 +140,12 @@ static int make(struct aio_dir *dir)
         return explain(parent, errno);
     }
     if ((info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0) {
+        char quoted[CORE_QUOTE_BYTES];
+        core_quote(parent, quoted);
         return core_err_set(
-            -EPERM, "everybody can write to %s: a directory created there is not safe", parent);
+            -EPERM,
+            "everybody can write to %s: a directory created there is not safe (chmod o-w %s)",
+            parent, quoted);
     }
     const bool made = mkdirat(dir->parent_fd, leaf, 0700) == 0;
     if (!made && errno != EEXIST) {

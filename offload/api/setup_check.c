@@ -19,9 +19,9 @@ static int check_range(const char *name, double value, double low, double high)
     if (value >= low && value <= high) {
         return 0;
     }
-    const bool below = high < 1 && nextafter(high, 1) >= 1;
+    const bool below = high < 1 && nextafterf((float)high, 1) >= 1;
     return core_err_set(-EINVAL, "%s is %.10g; expected %.10g to %s%.10g", name, value, low,
-                        below ? "below " : "", high);
+                        below ? "below " : "", below ? 1 : high);
 }
 
 static int check_choices(const struct tide_engine_options *given)
@@ -59,7 +59,7 @@ static int check_choices(const struct tide_engine_options *given)
 static int check_numbers(const struct tide_engine_options *given)
 {
     const double most = 1e30;
-    const double almost_one = nextafter(1, 0);
+    const double almost_one = nextafterf(1, 0); /* the update computes in fp32 */
     const struct {
         const char *name;
         double value;

@@ -88,6 +88,7 @@ static void what_is_not_ours_is_refused(void)
     }
     check_int(chmod(place("open"), 0777), ==, 0);
     expect(place("open/below"), -EPERM, "everybody can write to ");
+    check_contains(core_err_message(), "a directory created there is not safe (chmod o-w ");
     expect(place("nowhere/below"), -ENOENT, "nowhere");
     expect("", -EINVAL, "must have 1 to");
     expect(test_file("plain", "x", 1), -ENOTDIR, "plain");

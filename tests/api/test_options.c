@@ -105,6 +105,7 @@ static void numbers_out_of_range(void)
     REFUSE(beta1, -0.1);
     REFUSE(beta1, (double)NAN);
     REFUSE(beta2, 1);
+    REFUSE(beta2, 0.9999999999); /* 1 in fp32 */
     REFUSE(beta2, (double)NAN);
     REFUSE(loss_scale, -1);
     REFUSE(loss_scale, (double)NAN);

@@ -187,6 +187,9 @@ static void beyond_the_model(void)
     test_file("model/config.json", "{\"vocab_size\": 65000}", 21);
     check_int(run("--model model --data ids.jsonl --stats"), ==, 2);
     check_contains(said, "ids.jsonl:2: input_ids: 70000 is outside the vocabulary of 65000");
+    test_file("padded.jsonl", "{\"input_ids\": [64999, 1]}\n", 26);
+    check_int(run("--model model --data padded.jsonl"), ==, 0);
+    check_contains(said, "<64999>"); /* the tokenizer has no such id */
     check_int(run("--model model --data ids.jsonl --stats --on-bad-row skip"), ==, 0);
     check_contains(said, "  invalid, skipped            1\n");
     test_file("model/config.json", "{\"vocab_size\": 70}", 18);

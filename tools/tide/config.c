@@ -132,6 +132,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct core_cfg_options given;
     core_cfg_options_init(&given);
+    given.micro_batch_size = 8; /* as in tide finetune */
     bool json = false;
     bool keys = false;
     const double most = 1e15;

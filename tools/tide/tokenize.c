@@ -74,9 +74,12 @@ static int print_token(const struct tokenize *t, int32_t id, bool trained, size_
     if (t->scratch != NULL) {
         const uint32_t token = (uint32_t)id;
         rc = text_tokenizer_decode(t->scratch, &token, 1, false, &text, &bytes);
-    } else {
-        bytes = (size_t)snprintf(number, sizeof number, "%" PRId32, id);
+    }
+    /* A model may have more ids than its tokenizer. */
+    if (t->scratch == NULL || rc == -ERANGE) {
+        bytes = (size_t)snprintf(number, sizeof number, rc != 0 ? "<%" PRId32 ">" : "%" PRId32, id);
         text = number;
+        rc = 0;
     }
     if (rc != 0) {
         return rc;
