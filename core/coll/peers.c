@@ -432,7 +432,7 @@ static void turn(struct coll_peers *peers)
 }
 
 /* Waits at most 10 s for transfers in flight, such as signs of life that nobody receives, and
- * closes the transport. */
+ * closes the transport, unless the world fails meanwhile. */
 static void close_transport(struct coll_peers *peers)
 {
     char why[COLL_TRANSPORT_WHY_BYTES] = "";

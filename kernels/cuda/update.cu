@@ -16,7 +16,7 @@ constexpr int BLOCKS_MIN = 7; /* blocks per multiprocessor, for dense groups */
 constexpr int HALVES = 2;
 constexpr int QUAD = 4;   /* of a lane in each half */
 constexpr int PAIR = 2;   /* groups whose words a warp draws at once */
-constexpr int WORDS = 64; /* of a group; one for a pair of elements in either half */
+constexpr int WORDS = 64; /* of a group; each serves two elements in both halves (chance_of) */
 
 /* Four consecutive elements. DENSE groups are whole and aligned, so that all loads are in flight at
  * once. */

@@ -75,8 +75,8 @@ int model_build_hidden_grad(struct model_build *build, const struct model_op_row
 /* Makes the buffers that DoRA needs for an op; returns false if its weight has no magnitudes. With
  * dropout and pairs, build->whole has only the batch rows of the policy. */
 bool model_build_begin_dora(struct model_build *build, const struct model_op_row *row);
-/* Returns whether a row takes two products, as DoRA with dropout requires: of the inputs after
- * dropout, multiplied by the factors, and of the rest. */
+/* Returns whether an op needs two products, as DoRA with dropout does: of the inputs after dropout,
+ * multiplied by the factors, and of what dropout removed. */
 bool model_build_splits(const struct model_build *build, const struct model_op_row *row);
 /* Ranges of columns of an op's output, in order. `factor`: index of the range's first factor; -1:
  * no adapter. */

@@ -128,7 +128,8 @@ static int check_holders(const struct completing *work, uint32_t machine, uint64
 
 /* ---- moving ---- */
 
-/* Both processes work at once, and exchange all pieces even after an error. */
+/* Moves a range between two processes; one may be this one. Both are called before either is waited
+ * for, and exchange all pieces even after an error. */
 static int move_range(struct completing *work, const struct run_part_move *move)
 {
     struct run_engine *engine = work->engine;

@@ -7,8 +7,8 @@
 #include "offload/plan/shard.h"
 #include "offload/run/chunks.h"
 
-/* A slot's mark is `tail` after its chunk was passed to the taker; the slot is free when the taker
- * is past that point. */
+/* A slot's mark is the taker's tail() after the taker got the slot's chunk; the slot is free when
+ * the taker is past that point. */
 struct reading {
     struct run_rank *rank; /* borrowed, like all pointers here */
     uint32_t block;

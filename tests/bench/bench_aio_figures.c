@@ -1,4 +1,5 @@
-/* bench_aio_figures.c: prints medians of pairs. */
+/* bench_aio_figures.c: errors, processor time, and medians of our figures beside another
+ * program's. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -111,7 +111,7 @@ static struct text_feed_options options_for(const char *const *file, struct text
                                       .memory = memory};
 }
 
-/* Reads the batches into a hash and the last counts. Returns 0 or the feed's error. */
+/* Hashes all batches; *counts are those of the last one. Returns 0 or the feed's error. */
 static int read_all(const struct text_feed_options *options, uint64_t *sum,
                     struct text_counts *counts)
 {

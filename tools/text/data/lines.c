@@ -242,7 +242,8 @@ static int value_byte(struct text_lines *lines, size_t *at, struct reach *reach,
     return rc != 0 || *byte >= 0 ? rc : refuse(lines, "the file ends inside the row");
 }
 
-/* Looks at brackets and quotes; the parser reports other errors. */
+/* Finds the end of a value by its brackets and quotes. Refuses what leaves no end to find; the
+ * parser reports other errors. */
 static int measure_value(struct text_lines *lines, struct reach *out)
 {
     size_t depth = 0;

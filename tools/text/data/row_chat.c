@@ -56,7 +56,7 @@ static int find_role(const struct core_json_value *turn, const char **out)
                         key, name);
 }
 
-/* Templates look for the reasoning under reasoning_content or thinking. */
+/* Finds a turn's reasoning under the names that rows use. */
 static const struct core_json_value *find_reasoning(const struct core_json_value *turn)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};

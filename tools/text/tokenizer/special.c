@@ -11,7 +11,6 @@
 #include "core/base/err.h"
 #include "core/json/json.h"
 
-/* In the order in which transformers adds them. */
 static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                     "pad_token", "cls_token", "mask_token"};
 enum { NAMES = sizeof names / sizeof names[0] };
