@@ -127,25 +127,47 @@ static bool split(const char *path, char *parent, char *leaf)
     return strcmp(leaf, ".") != 0 && strcmp(leaf, "..") != 0;
 }
 
+static int check_parent(int fd, const char *path)
+{
+    char quoted[CORE_QUOTE_BYTES];
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        return explain(path, errno);
+    }
+    if ((info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0) {
+        return core_err_set(-EPERM,
+                            "everybody can write to %s: a directory created there is not safe; "
+                            "chmod o-w %s, or name another directory",
+                            path, core_quote(path, quoted));
+    }
+    return 0;
+}
+
+int aio_dir_check_parent(const char *path)
+{
+    const int fd = open_plain(path);
+    if (fd < 0) {
+        return errno == ENOENT ? 0 : explain(path, errno);
+    }
+    const int rc = check_parent(fd, path);
+    close(fd);
+    return rc;
+}
+
 static int make(struct aio_dir *dir)
 {
     char parent[PATH_BYTES];
     char leaf[256];
-    struct stat info;
     if (!split(dir->path, parent, leaf)) {
         return explain(dir->path, ENOENT);
     }
     dir->parent_fd = open_plain(parent);
-    if (dir->parent_fd < 0 || fstat(dir->parent_fd, &info) != 0) {
+    if (dir->parent_fd < 0) {
         return explain(parent, errno);
     }
-    if ((info.st_mode & S_IWOTH) != 0 && (info.st_mode & S_ISVTX) == 0) {
-        char quoted[CORE_QUOTE_BYTES];
-        core_quote(parent, quoted);
-        return core_err_set(
-            -EPERM,
-            "everybody can write to %s: a directory created there is not safe (chmod o-w %s)",
-            parent, quoted);
+    const int rc = check_parent(dir->parent_fd, parent);
+    if (rc != 0) {
+        return rc;
     }
     const bool made = mkdirat(dir->parent_fd, leaf, 0700) == 0;
     if (!made && errno != EEXIST) {

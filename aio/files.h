@@ -22,6 +22,10 @@ struct aio_dir;
  * write to and that is not sticky. -EBUSY: another run uses it. */
 int aio_dir_open(const char *path, struct aio_dir **out);
 
+/* Checks what aio_dir_open requires of the parent of a new directory; a missing parent is not an
+ * error. -ELOOP, -EPERM: as aio_dir_open. */
+int aio_dir_check_parent(const char *path);
+
 /* Unlocks the directory, and removes it if aio_dir_open created it and it is empty. -ESTALE:
  * aio_dir_open created it, but the path now leads elsewhere; nothing is removed. Accepts NULL. */
 int aio_dir_close(struct aio_dir *dir);

@@ -7,6 +7,7 @@
 #include <sys/statvfs.h>
 
 #include "aio/drive.h"
+#include "aio/files.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/quote.h"
@@ -192,11 +193,14 @@ int setup_fill_stores(struct setup *setup, bool makes)
         if (memory) {
             continue;
         }
-        int rc = makes && given->stores_must_exist != 0 ? check_missing(directory) : 0;
-        if (rc != 0) {
-            return rc;
+        /* With a `machine`, the store is not here. */
+        int rc = given->machine == NULL ? aio_dir_check_parent(directory) : 0;
+        if (rc == 0 && makes && given->stores_must_exist != 0) {
+            rc = check_missing(directory);
         }
-        rc = look_at(directory, &disks[i]);
+        if (rc == 0) {
+            rc = look_at(directory, &disks[i]);
+        }
         if (rc != 0) {
             return rc;
         }

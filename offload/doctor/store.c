@@ -173,6 +173,22 @@ static bool say_direct(struct doctor *doctor, const char *folder, struct aio_fs 
     return !refused;
 }
 
+/* Returns whether each run can create its own folder there. */
+static bool say_safety(struct doctor *doctor, const char *folder)
+{
+    char cure[CURE_BYTES];
+    char quoted[CORE_QUOTE_BYTES];
+    const int rc = aio_dir_check_parent(folder);
+    if (rc == -EPERM) {
+        snprintf(cure, sizeof cure, "chmod o-w %s", core_quote(folder, quoted));
+        say(doctor, TIDE_FAIL, folder, cure,
+            "everybody can write to it: a directory created there is not safe");
+    } else if (rc != 0) {
+        say_failure(doctor, folder, rc);
+    }
+    return rc == 0;
+}
+
 static void say_rate(struct doctor *doctor, const char *folder, const char *figure, double rate,
                      const char *how)
 {
@@ -213,7 +229,7 @@ void doctor_store(struct doctor *doctor, const char *folder)
     if (stat(folder, &info) == 0) {
         doctor_drive(doctor, major(info.st_dev), minor(info.st_dev));
     }
-    if (say_direct(doctor, folder, &fs)) {
+    if (say_safety(doctor, folder) && say_direct(doctor, folder, &fs)) {
         say_rates(doctor, folder, free_bytes);
     }
 }

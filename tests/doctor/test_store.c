@@ -256,8 +256,31 @@ static void a_link(void)
     check_contains(heard_text(), "=> name the folder itself: --store \"$(realpath '");
 }
 
+/* A folder that everybody can write to fails, unless it is sticky. */
+static void everybody_can_write(void)
+{
+    char folder[512];
+    char cure[600];
+    snprintf(folder, sizeof folder, "%s/open", test_directory());
+    check_int(mkdir(folder, 0700), ==, 0);
+    check_int(chmod(folder, 0777), ==, 0);
+    struct doctor doctor = hear_alone("");
+    doctor_store(&doctor, folder);
+    check_int(doctor.worst, ==, TIDE_FAIL);
+    snprintf(cure, sizeof cure, "=> chmod o-w '%s'", folder);
+    check_contains(heard_text(), "everybody can write to it");
+    check_contains(heard_text(), cure);
+    check_true(strstr(heard_text(), "{write_bytes_per_second ") == NULL);
+    check_cures(heard_text());
+    check_int(chmod(folder, 01777), ==, 0);
+    doctor = hear_alone("");
+    doctor_store(&doctor, folder);
+    check_contains(heard_text(), "{write_bytes_per_second ");
+}
+
 TEST_MAIN({"a_good_store", a_good_store}, {"unusable_folders", unusable_folders},
           {"full_disks", full_disks}, {"readonly_disk", readonly_disk},
           {"limits_of_the_process", limits_of_the_process}, {"container", container},
           {"no_inodes", no_inodes}, {"drives_below_mappings", drives_below_mappings},
-          {"spinning_disks", spinning_disks}, {"a_link", a_link})
+          {"spinning_disks", spinning_disks}, {"a_link", a_link},
+          {"everybody_can_write", everybody_can_write})

@@ -290,6 +290,35 @@ static void missing_store(void)
     end_disk("mounted");
 }
 
+/* An unsafe folder of a store is refused before anything is measured, whether or not a plan needs
+ * it. */
+static void unsafe_store(void)
+{
+    static const char *const commands[] = {
+        TRAIN "--out %T/u --place states=host --measure --store %T/",
+        "plan --model %M --place states=host --measure --store %T/"};
+    char line[700];
+    begin();
+    mkdir(rig_path("everybody"), 0700);
+    check_int(chmod(rig_path("everybody"), 0777), ==, 0);
+    check_int(symlink("measured", rig_path("linked")), ==, 0);
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        snprintf(line, sizeof line, "%severybody", commands[i]);
+        expect(2, line);
+        check_contains(rig_err, "everybody can write to ");
+        check_contains(rig_err, "; chmod o-w '");
+        check_true(strstr(rig_err, "measur") == NULL);
+        snprintf(line, sizeof line, "%slinked", commands[i]);
+        expect(2, line);
+        check_contains(rig_err, "linked is a symbolic link");
+        snprintf(line, sizeof line, "%slinked/below", commands[i]);
+        expect(2, line);
+        check_contains(rig_err, "linked is a symbolic link");
+    }
+    check_true(!rig_has("u"));
+    rig_end();
+}
+
 /* Files of another program in the place of a store do not change. */
 static void somebody_elses_store(void)
 {
@@ -318,4 +347,4 @@ TEST_MAIN({"store_at_step_0", store_at_step_0},
           {"model_does_not_fit_any_more", model_does_not_fit_any_more},
           {"output_is_a_mount_point", output_is_a_mount_point},
           {"two_runs_on_one_output", two_runs_on_one_output}, {"missing_store", missing_store},
-          {"somebody_elses_store", somebody_elses_store})
+          {"unsafe_store", unsafe_store}, {"somebody_elses_store", somebody_elses_store})
