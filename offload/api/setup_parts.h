@@ -24,8 +24,9 @@ int setup_open_model(struct setup *setup, bool weights);
 
 /* Copies the caller's array, whose elements may have another size than the library's. */
 int setup_read_stores(struct setup *setup);
-/* Sets the stores' directories and limits. With `makes` (a run) and given.stores_must_exist, a
- * missing directory is an error unless its parent is a mount point. */
+/* Sets the stores' directories and limits. With `makes` (a run), a missing directory is an error if
+ * its parent is missing, too; and with given.stores_must_exist unless its parent is a mount
+ * point. */
 int setup_fill_stores(struct setup *setup, bool makes);
 
 /* ---- setup_budgets.c ---- */

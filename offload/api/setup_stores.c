@@ -137,8 +137,9 @@ int setup_read_stores(struct setup *setup)
 
 enum { STORE_PATH_BYTES = 4096 };
 
-/* A missing directory may be an unmounted drive's mount point; a run would fill the disk below. */
-static int check_missing(const char *directory)
+/* A missing directory may be an unmounted drive's mount point; a run would fill the disk below,
+ * unless it may create the directory. It never creates the parent. */
+static int check_missing(const char *directory, bool may_create)
 {
     char parent[STORE_PATH_BYTES];
     char above[STORE_PATH_BYTES + 4];
@@ -160,6 +161,9 @@ static int check_missing(const char *directory)
     }
     snprintf(above, sizeof above, "%s/..", parent);
     const bool there = stat(parent, &info) == 0;
+    if (there && may_create) {
+        return 0;
+    }
     if (there && stat(above, &top) == 0 && info.st_dev != top.st_dev) {
         return 0;
     }
@@ -195,8 +199,8 @@ int setup_fill_stores(struct setup *setup, bool makes)
         }
         /* With a `machine`, the store is not here. */
         int rc = given->machine == NULL ? aio_dir_check_parent(directory) : 0;
-        if (rc == 0 && makes && given->stores_must_exist != 0) {
-            rc = check_missing(directory);
+        if (rc == 0 && makes) {
+            rc = check_missing(directory, given->stores_must_exist == 0);
         }
         if (rc == 0) {
             rc = look_at(directory, &disks[i]);

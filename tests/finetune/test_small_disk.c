@@ -273,6 +273,9 @@ static void missing_store(void)
     snprintf(line, sizeof line, "%s--store %%T/unmounted/deep --make-store", run);
     expect(2, line);
     check_true(!rig_has("unmounted"));
+    expect(2, TRAIN_SMALL "--out %T/z --overwrite --steps 2 --place states=host "
+                          "--store %T/unmounted/deep --make-store"); /* not needed */
+    check_contains(rig_err, "/unmounted/deep does not exist, and neither does ");
     static const char nvme[] = "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3, "
                                "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": "
                                "\"/nonexistent-drive\"}}}";
