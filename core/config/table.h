@@ -36,7 +36,7 @@ enum core_cfg_flag {
     CORE_CFG_OPEN = 1,      /* a section: unknown keys are warnings */
     CORE_CFG_ANY_CASE = 2,  /* a choice: in any letter case */
     CORE_CFG_LOW_OPEN = 4,  /* `low` itself is not allowed */
-    CORE_CFG_HIGH_OPEN = 8, /* `high` itself is not allowed */
+    CORE_CFG_HIGH_OPEN = 8, /* `high` itself, and what fp32 rounds to it, is not allowed */
     CORE_CFG_SIZE = 16,     /* an integer that may be written as "1M" */
     CORE_CFG_LEGACY = 32,
 };

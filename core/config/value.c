@@ -17,6 +17,7 @@ static void add_range(const struct core_cfg_row *row, char *out, size_t bytes)
 {
     const char *from = " from";
     const char *to = (row->flags & CORE_CFG_HIGH_OPEN) != 0 ? " to below" : " to";
+    const char *type = (row->flags & CORE_CFG_HIGH_OPEN) != 0 ? " in fp32" : "";
     size_t used = strlen(out);
     if ((row->flags & CORE_CFG_LOW_OPEN) != 0) {
         from = " above";
@@ -28,7 +29,7 @@ static void add_range(const struct core_cfg_row *row, char *out, size_t bytes)
         used = strlen(out);
     }
     if (!isnan(row->high)) {
-        snprintf(out + used, bytes - used, "%s %.15g", to, row->high);
+        snprintf(out + used, bytes - used, "%s %.15g%s", to, row->high, type);
     }
 }
 
@@ -79,7 +80,9 @@ static bool in_range(const struct core_cfg_row *row, double value)
     bool low_open = (row->flags & CORE_CFG_LOW_OPEN) != 0;
     bool high_open = (row->flags & CORE_CFG_HIGH_OPEN) != 0;
     bool low = isnan(row->low) || (low_open ? value > row->low : value >= row->low);
-    bool high = isnan(row->high) || (high_open ? value < row->high : value <= row->high);
+    /* The update computes in fp32, which rounds a value close to the limit to the limit. */
+    bool high = isnan(row->high) ||
+                (high_open ? (float)value < (float)row->high : value <= row->high);
     return low && high;
 }
 

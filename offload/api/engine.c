@@ -323,8 +323,9 @@ int tide_engine_drive_at(const struct tide_engine *engine, unsigned index,
 
 static int set_betas(struct tide_engine *engine, double beta1, double beta2)
 {
-    if (!(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1)) {
-        return core_err_set(-EINVAL, "betas %.17g and %.17g are out of range [0, 1)", beta1, beta2);
+    if (!(beta1 >= 0 && (float)beta1 < 1 && beta2 >= 0 && (float)beta2 < 1)) {
+        return core_err_set(-EINVAL, "betas %.17g and %.17g are out of range [0, 1) in fp32", beta1,
+                            beta2);
     }
     run_engine_betas(engine->engine, beta1, beta2);
     return 0;

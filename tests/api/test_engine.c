@@ -561,6 +561,7 @@ static void betas_move(void)
     check_int(tide_engine_betas(engine, 0.9, (double)NAN), ==, -EINVAL);
     check_int(tide_engine_betas(engine, -0.1, 0.9), ==, -EINVAL);
     check_int(tide_engine_betas(engine, 0.9, 1), ==, -EINVAL);
+    check_int(tide_engine_betas(engine, 0.9, 0.9999999999), ==, -EINVAL); /* 1 in fp32 */
     check_int(tide_engine_betas(engine, 0.9, -0.1), ==, -EINVAL);
     tide_engine_destroy(engine);
 }

@@ -102,6 +102,7 @@ static void numbers_out_of_range(void)
     REFUSE(eps, -1e-8);
     REFUSE(eps, (double)NAN);
     REFUSE(beta1, 1);
+    REFUSE(beta1, 0.9999999999); /* 1 in fp32 */
     REFUSE(beta1, -0.1);
     REFUSE(beta1, (double)NAN);
     REFUSE(beta2, 1);

@@ -623,6 +623,10 @@ static void refusals(void)
         {NULL, "--betas 0.9", "--betas takes two numbers"},
         {NULL, "--betas 0.9,1", "--betas takes two numbers"},
         {NULL, "--betas 0.9,0.9,", "--betas takes two numbers"},
+        {NULL, "--betas 0.9,0.9999999999", "--betas takes two numbers from 0 to below 1 in fp32"},
+        {"{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": [0.9999999999, 0.9]}}}", "",
+         "optimizer.params.betas: found [0.9999999999,0.9]; allowed: two numbers in brackets, "
+         "each from 0 to below 1 in fp32"},
         {NULL, "--host-memory 0", "--host-memory 0: nothing fits"},
         {NULL, "--io pigeon", "--io takes one of uring|libaio|threads|mem"},
         {NULL, "--dev tpu", "--dev takes one of cpu|cuda|cuda:N[,M...]"},

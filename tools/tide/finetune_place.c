@@ -161,11 +161,11 @@ int finetune_betas_parse(const char *text, double *beta1, double *beta2)
     const char *rest = right ? end + 1 : text;
     double second = strtod(rest, &end);
     right = right && end != rest && *end == '\0' && first >= 0 && (float)first < 1 && second >= 0 &&
-            (float)second < 1; /* the update computes in fp32 */
+            (float)second < 1;
     if (!right) {
         return core_err_set(-EINVAL,
-                            "--betas takes two numbers from 0 to below 1, as in 0.9,0.999, not "
-                            "\"%s\"",
+                            "--betas takes two numbers from 0 to below 1 in fp32, as in 0.9,0.999, "
+                            "not \"%s\"",
                             text);
     }
     *beta1 = first;
