@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -260,6 +261,8 @@ int run_rates_write(const char *path, const struct run_rates *rates)
 {
     struct core_json_write json;
     FILE *file = NULL;
+    struct stat info;
+    const bool there = lstat(path, &info) == 0;
     int rc = core_file_open_output(path, false, &file);
     if (rc != 0) {
         return rc;
@@ -272,8 +275,14 @@ int run_rates_write(const char *path, const struct run_rates *rates)
     core_json_write_object_end(&json);
     rc = core_json_write_end(&json);
     core_json_write_fini(&json);
+    if (rc != 0) {
+        core_err_prefix(rc, "%s", path);
+    }
     if (fclose(file) != 0 && rc == 0) {
         rc = core_err_set(-errno, "%s was not written completely: %s", path, strerror(errno));
+    }
+    if (rc != 0 && !there) {
+        unlink(path);
     }
     return rc;
 }

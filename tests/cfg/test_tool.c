@@ -180,6 +180,8 @@ static void full_disk(void)
     check_int(run_to("config --keys", NULL, "/dev/full"), ==, 1);
     check_contains(err_text, "No space left");
     check_int(run_to("--help", NULL, "/dev/full"), ==, 1);
+    check_int(run_to("config eyJ0cmFpbl9iYXRjaF9zaXplIjogOH0=", NULL, "/dev/full"), ==, 1);
+    check_contains(err_text, "standard output: JSON cannot be written: No space left");
 }
 
 /* --json has the schema of docs/config-json.md. Global options may come first. */

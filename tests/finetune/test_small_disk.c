@@ -293,6 +293,21 @@ static void missing_store(void)
     end_disk("mounted");
 }
 
+/* The message about a full disk names the file of --save-rates, which is removed if it is new. */
+static void rates_on_a_full_disk(void)
+{
+    static const char text[8192];
+    begin();
+    small_disk("full", 8);
+    const int fd = open(rig_path("full/filler"), O_WRONLY | O_CREAT, 0600);
+    check_int(write(fd, text, sizeof text), ==, sizeof text);
+    close(fd);
+    expect(1, "plan --model %M --rates %T/rates.json --save-rates %T/full/r.json");
+    check_contains(rig_err, "full/r.json: JSON cannot be written: No space left");
+    check_true(!rig_has("full/r.json"));
+    end_disk("full");
+}
+
 /* An unsafe folder of a store is refused before anything is measured, whether or not a plan needs
  * it. */
 static void unsafe_store(void)
@@ -350,4 +365,5 @@ TEST_MAIN({"store_at_step_0", store_at_step_0},
           {"model_does_not_fit_any_more", model_does_not_fit_any_more},
           {"output_is_a_mount_point", output_is_a_mount_point},
           {"two_runs_on_one_output", two_runs_on_one_output}, {"missing_store", missing_store},
-          {"unsafe_store", unsafe_store}, {"somebody_elses_store", somebody_elses_store})
+          {"unsafe_store", unsafe_store}, {"rates_on_a_full_disk", rates_on_a_full_disk},
+          {"somebody_elses_store", somebody_elses_store})

@@ -146,6 +146,7 @@ int cli_close_json(const struct cli_command *command, struct core_json_write *js
     if (rc == 0) {
         return code;
     }
+    core_err_prefix(rc, "standard output");
     return reader_is_gone() ? CLI_FAILED : cli_fail(command, CLI_FAILED, NULL);
 }
 
