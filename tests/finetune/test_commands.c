@@ -121,6 +121,8 @@ static void usage(void)
         {TRAIN "--out %T/o --split", "--split needs --seq-len N"},
         {TRAIN "--out %T/o --on-bad-row jump", "--on-bad-row takes one of stop|skip"},
         {TRAIN "--out %T/o --data %T/e.jsonl", "--data is given twice, \""},
+        {TRAIN "--out %T/o part-b.jsonl",
+         "unexpected argument \"part-b.jsonl\"; to pass several files, use a pattern in quotes"},
         {TRAIN "--out %T/o --eval-data a --eval-data b",
          "--eval-data is given twice, \"a\" and \"b\"; to pass several files, use a pattern in "
          "quotes"},

@@ -371,7 +371,9 @@ static bool take_short(struct cli_common *common, const char *letters)
     return true;
 }
 
-static int check_arguments(const struct cli_command *command, char **arguments, size_t count)
+/* `files`: --data takes a pattern, which the shell may have expanded. */
+static int check_arguments(const struct cli_command *command, char **arguments, size_t count,
+                           bool files)
 {
     for (size_t i = 0; i < count; i++) {
         if (arguments[i][0] == '\0') {
@@ -385,8 +387,12 @@ static int check_arguments(const struct cli_command *command, char **arguments, 
     }
     if (count > command->arguments_max) {
         return command->arguments_max == 0
-                   ? cli_fail(command, CLI_WRONG, "unexpected argument \"%s\"; see %s --help",
-                              arguments[0], full_name(command))
+                   ? cli_fail(command, CLI_WRONG, "unexpected argument \"%s\"; %ssee %s --help",
+                              arguments[0],
+                              files ? "to pass several files, use a pattern in quotes: "
+                                      "'part-*.jsonl'; "
+                                    : "",
+                              full_name(command))
                    : cli_fail(command, CLI_WRONG,
                               "at most %zu argument%s allowed, but %zu were given; see %s --help",
                               command->arguments_max, command->arguments_max == 1 ? " is" : "s are",
@@ -454,7 +460,11 @@ int cli_parse(const struct cli_command *command, const struct cli_option *option
     sink.level = levels[parsed.common.verbose < 2 ? parsed.common.verbose + 1 : 3];
     core_log_bind(&sink);
     *out = parsed;
-    return check_arguments(command, parsed.arguments, parsed.count);
+    bool files = false;
+    for (size_t i = 0; i < count; i++) {
+        files = files || strcmp(options[i].name, "data") == 0;
+    }
+    return check_arguments(command, parsed.arguments, parsed.count, files);
 }
 
 /* ---- the main thread ---- */
