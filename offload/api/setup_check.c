@@ -59,7 +59,7 @@ static int check_choices(const struct tide_engine_options *given)
 static int check_numbers(const struct tide_engine_options *given)
 {
     const double most = 1e30;
-    const double almost_one = nextafterf(1, 0); /* the update computes in fp32 */
+    const double almost_one = (double)nextafterf(1, 0); /* the update computes in fp32 */
     const struct {
         const char *name;
         double value;
