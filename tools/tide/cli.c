@@ -284,14 +284,14 @@ static int take_choice(const struct cli_option *option, const char *text)
                         text);
 }
 
+static const char files_hint[] = "to pass several files, use a pattern in quotes: 'part-*.jsonl'";
+
 static int take_files(const struct cli_option *option, const char *text)
 {
     const char **out = option->out;
     if (*out != NULL) {
-        return core_err_set(-EINVAL,
-                            "--%s is given twice, \"%s\" and \"%s\"; to pass several files, use a "
-                            "pattern in quotes: 'part-*.jsonl'",
-                            option->name, *out, text);
+        return core_err_set(-EINVAL, "--%s is given twice, \"%s\" and \"%s\"; %s", option->name,
+                            *out, text, files_hint);
     }
     *out = text;
     return 0;
@@ -387,11 +387,8 @@ static int check_arguments(const struct cli_command *command, char **arguments, 
     }
     if (count > command->arguments_max) {
         return command->arguments_max == 0
-                   ? cli_fail(command, CLI_WRONG, "unexpected argument \"%s\"; %ssee %s --help",
-                              arguments[0],
-                              files ? "to pass several files, use a pattern in quotes: "
-                                      "'part-*.jsonl'; "
-                                    : "",
+                   ? cli_fail(command, CLI_WRONG, "unexpected argument \"%s\"; %s%ssee %s --help",
+                              arguments[0], files ? files_hint : "", files ? "; " : "",
                               full_name(command))
                    : cli_fail(command, CLI_WRONG,
                               "at most %zu argument%s allowed, but %zu were given; see %s --help",
@@ -417,6 +414,17 @@ const char *cli_find(int argc, char **argv, const char *name)
 bool cli_is_loudness(const char *word)
 {
     return word[0] == '-' && word[1] != '\0' && word[1 + strspn(word + 1, "qv")] == '\0';
+}
+
+int cli_loudness(int argc, char **argv)
+{
+    struct cli_common common = {.verbose = 0};
+    for (int i = 0; i < argc; i++) {
+        if (cli_is_loudness(argv[i])) {
+            take_short(&common, argv[i] + 1);
+        }
+    }
+    return common.verbose;
 }
 
 bool cli_is_given(const struct cli_given *given, size_t index)

@@ -96,6 +96,8 @@ const char *cli_find(int argc, char **argv, const char *name);
 
 /* Returns whether an argument is -q, -v or letters like -vv. */
 bool cli_is_loudness(const char *word);
+/* Returns the `verbose` of these arguments, before they are parsed. */
+int cli_loudness(int argc, char **argv);
 
 bool cli_is_given(const struct cli_given *given, size_t index);
 

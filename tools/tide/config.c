@@ -6,6 +6,7 @@
 #include "core/config/config.h"
 #include "core/json/write.h"
 #include "tools/tide/commands.h"
+#include "tools/tide/finetune_flags.h"
 
 /* Version of the object that --json prints (docs/config-json.md). */
 enum { SCHEMA_VERSION = 1 };
@@ -131,8 +132,10 @@ static int print_people(const struct cli_command *command, const struct core_cfg
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct core_cfg_options given;
+    struct finetune_flags defaults;
     core_cfg_options_init(&given);
-    given.micro_batch_size = 8; /* as in tide finetune */
+    finetune_flags_init(&defaults);
+    given.micro_batch_size = defaults.batch;
     bool json = false;
     bool keys = false;
     const double most = 1e15;

@@ -80,25 +80,16 @@ static uint64_t select_compared(int argc, char **argv, const char **to)
     return count;
 }
 
-static bool is_quiet(int argc, char **argv)
-{
-    bool quiet = false;
-    for (int i = 0; i < argc; i++) {
-        quiet = quiet || (cli_is_loudness(argv[i]) && strchr(argv[i], 'q') != NULL);
-    }
-    return quiet;
-}
-
 int finetune_world_open(const struct cli_command *command, int argc, char **argv,
                         struct tide_world **out)
 {
     /* The flags are parsed later, when the first process can report errors in them. */
     const char **compared = calloc((size_t)argc + 1, sizeof *compared);
     const char *dev = cli_find(argc, argv, "dev");
-    const struct tide_context_options said = {.struct_bytes = sizeof said,
-                                              .log_level = is_quiet(argc, argv) ? TIDE_LOG_ERROR
-                                                                                : TIDE_LOG_WARN,
-                                              .log = write_line};
+    const struct tide_context_options said = {
+        .struct_bytes = sizeof said,
+        .log_level = cli_loudness(argc, argv) < 0 ? TIDE_LOG_ERROR : TIDE_LOG_WARN,
+        .log = write_line};
     own_rank = tide_world_rank();
     if (tide_context_create(&said, &connecting) != 0) {
         free(compared);

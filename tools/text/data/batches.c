@@ -11,6 +11,7 @@
 #include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "tools/text/data/records.h"
 #include "tools/text/data/windows.h"
 
 struct text_batches {
@@ -233,8 +234,7 @@ static int next_row(struct text_batches *batches, size_t *row)
 /* Adds the data to an error that belongs to no row. */
 static int name_data(const struct text_feed_options *options, int rc)
 {
-    const char *first = options->files[0];
-    return core_err_prefix(rc, "%s%s", strcmp(first, "-") == 0 ? "standard input" : first,
+    return core_err_prefix(rc, "%s%s", text_records_called(options->files[0]),
                            options->files_count > 1 ? " and what follows it" : "");
 }
 

@@ -217,7 +217,11 @@ void text_records_close(struct text_records *records)
 
 const char *text_records_file(const struct text_records *records, size_t file)
 {
-    const char *path = records->files[file].path;
+    return text_records_called(records->files[file].path);
+}
+
+const char *text_records_called(const char *path)
+{
     return strcmp(path, "-") == 0 ? "standard input" : path;
 }
 

@@ -50,6 +50,8 @@ int text_records_open(const struct text_records_options *options, struct text_re
 void text_records_close(struct text_records *records);
 
 const char *text_records_file(const struct text_records *records, size_t file);
+/* Returns what messages call a path: itself, or "standard input" for "-". */
+const char *text_records_called(const char *path);
 /* Returns whether `name` (a path, a pattern or "-") refers to the file `path`. */
 bool text_records_means(const char *name, const char *path);
 /* Returns a hash of the names (without folders) and sizes of the files and, if they are shuffled,

@@ -28,7 +28,7 @@ static bool is_alnum(char c, bool real)
 }
 
 /* Returns the text without surrounding spaces and without underscores that Python allows in
- * numbers; NULL: the text is no number, or the run has failed. */
+ * numbers; NULL: the text is not a number, or the run has failed. */
 static char *read_text(struct jinja_run *run, struct jinja_value value, bool real)
 {
     size_t length = 0;
@@ -106,7 +106,7 @@ static struct jinja_value call_int(struct jinja_run *run, struct jinja_value sel
         return jinja_fail(run, -EINVAL, "int with base=0 is not supported");
     }
     if (self.kind == JINJA_INTEGER || self.kind == JINJA_BOOL) {
-        return self.kind == JINJA_BOOL ? jinja_integer(self.as.truth) : self;
+        return jinja_integer(jinja_integer_of(self));
     }
     if (base >= 2 && base <= 36 && to_whole(run, self, (int)base, &whole)) {
         return jinja_integer(whole);
@@ -207,7 +207,7 @@ static struct jinja_value call_round(struct jinja_run *run, struct jinja_value s
     if (self.kind == JINJA_REAL) {
         return jinja_real(round_real(run, self.as.real, precision));
     }
-    const int64_t whole = self.kind == JINJA_BOOL ? self.as.truth : self.as.integer;
+    const int64_t whole = jinja_integer_of(self);
     return round_whole(run, whole, precision < -20 ? 20 : -precision);
 }
 

@@ -103,7 +103,7 @@ static int real_text(const struct spec *spec, double real, char text[512])
 
 static int whole_text(const struct spec *spec, struct jinja_value value, char text[512])
 {
-    const int64_t whole = value.kind == JINJA_BOOL ? value.as.truth : value.as.integer;
+    const int64_t whole = jinja_integer_of(value);
     const uint64_t size = whole < 0 ? 0 - (uint64_t)whole : (uint64_t)whole;
     return spec->type == 'x'   ? snprintf(text, 512, "%" PRIx64, size)
            : spec->type == 'X' ? snprintf(text, 512, "%" PRIX64, size)

@@ -18,15 +18,12 @@ const struct jinja_function *jinja_function_find(const struct jinja_function *ro
 /* Takes the next word of `parameters`; returns whether there was one. */
 static bool next_parameter(const char **parameters, struct jinja_value *name, bool *required)
 {
-    const char *at = *parameters + strspn(*parameters, " ");
-    size_t bytes = strcspn(at, " ");
-    if (bytes == 0) {
+    if (!jinja_next_word(parameters, name)) {
         return false;
     }
-    *parameters = at + bytes;
-    *required = at[bytes - 1] != '?' && at[0] != '*';
-    bytes -= at[bytes - 1] == '?';
-    *name = jinja_string(at, bytes);
+    const bool optional = name->as.text[name->bytes - 1] == '?';
+    *required = !optional && name->as.text[0] != '*';
+    name->bytes -= optional;
     return true;
 }
 

@@ -23,7 +23,7 @@ static bool take_part(struct jinja_run *run, struct jinja_value self,
     int64_t at[2] = {0, count};
     for (size_t i = 0; i < 2 && run->rc == 0; i++) {
         if (bounds[i].kind != JINJA_NONE) {
-            at[i] = bounds[i].kind == JINJA_BOOL ? bounds[i].as.truth : bounds[i].as.integer;
+            at[i] = jinja_integer_of(bounds[i]);
             at[i] += at[i] < 0 ? count : 0;
             at[i] = at[i] < 0 ? 0 : at[i];
         }
@@ -122,15 +122,14 @@ static struct jinja_value begins_or_ends(struct jinja_run *run, struct jinja_val
     const struct jinja_value what = jinja_argument(arguments, 0, "prefix",
                                                    jinja_undefined("prefix"));
     struct jinja_value text;
-    bool any = take_part(run, self, arguments, &text);
+    const bool inside = take_part(run, self, arguments, &text);
     if (what.kind == JINJA_STRING) {
-        return jinja_bool(any && has_end(run, text, what, front));
+        return jinja_bool(inside && has_end(run, text, what, front));
     }
     if (what.kind != JINJA_TUPLE) {
         return refuse_end(run, what);
     }
-    const bool inside = any;
-    any = false;
+    bool any = false;
     for (size_t i = 0; i < what.as.list->count && run->rc == 0 && !any; i++) {
         const struct jinja_value item = what.as.list->items[i];
         if (item.kind != JINJA_STRING) {

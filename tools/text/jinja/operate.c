@@ -10,11 +10,6 @@
 
 /* ---- arithmetic of numbers, strings and lists, as in Python ---- */
 
-static int64_t integer_of(struct jinja_value value)
-{
-    return value.kind == JINJA_BOOL ? value.as.truth : value.as.integer;
-}
-
 static struct jinja_value overflow(struct jinja_run *run)
 {
     return jinja_fail(run, -EINVAL, "the result does not fit into 64 bits");
@@ -212,7 +207,7 @@ struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct
                           left.kind == JINJA_UNDEFINED ? left.as.text : right.as.text);
     }
     if (is_whole(left) && is_whole(right)) {
-        return operate_whole(run, sign, integer_of(left), integer_of(right));
+        return operate_whole(run, sign, jinja_integer_of(left), jinja_integer_of(right));
     }
     if (jinja_is_number(left) && jinja_is_number(right)) {
         return operate_real(run, sign, jinja_number(left), jinja_number(right));
@@ -223,7 +218,7 @@ struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct
     if (strcmp(sign, "*") == 0 && is_sequence(left) != is_sequence(right) &&
         (is_whole(left) || is_whole(right))) {
         const struct jinja_value sequence = is_sequence(left) ? left : right;
-        const int64_t times = integer_of(is_sequence(left) ? right : left);
+        const int64_t times = jinja_integer_of(is_sequence(left) ? right : left);
         return sequence.kind == JINJA_STRING ? repeat_text(run, sequence, times)
                                              : repeat_list(run, sequence, times);
     }
@@ -235,9 +230,8 @@ struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct
 
 static bool has_word(const char *words, const char *name, size_t bytes)
 {
-    for (size_t length; *words != '\0'; words += length + (words[length] == ' ')) {
-        length = strcspn(words, " ");
-        if (length == bytes && memcmp(words, name, bytes) == 0) {
+    for (struct jinja_value word; jinja_next_word(&words, &word);) {
+        if (word.bytes == bytes && memcmp(word.as.text, name, bytes) == 0) {
             return true;
         }
     }
@@ -362,7 +356,7 @@ struct jinja_value jinja_item(struct jinja_run *run, struct jinja_value value,
     }
     const bool indexed = value.kind == JINJA_STRING || has_indices(value);
     if (indexed && (key.kind == JINJA_INTEGER || key.kind == JINJA_BOOL)) {
-        return at_index(run, value, key.kind == JINJA_BOOL ? key.as.truth : key.as.integer);
+        return at_index(run, value, jinja_integer_of(key));
     }
     if (key.kind == JINJA_STRING) {
         return jinja_attribute(run, value, key.as.text, key.bytes);
@@ -393,7 +387,7 @@ static bool read_bounds(struct jinja_run *run, const struct jinja_value bounds[3
         const bool forward = (i == 0) == (out[2] > 0);
         int64_t at = forward ? low : high;
         if (bounds[i].kind != JINJA_NONE) {
-            at = bounds[i].kind == JINJA_BOOL ? bounds[i].as.truth : bounds[i].as.integer;
+            at = jinja_integer_of(bounds[i]);
             at = at < 0 ? at + count : at;
             at = at < low ? low : at > high ? high : at;
         }

@@ -201,6 +201,26 @@ bool jinja_is_text(struct jinja_value value, const char *text)
            memcmp(value.as.text, text, value.bytes) == 0;
 }
 
+int64_t jinja_integer_of(struct jinja_value value)
+{
+    return value.kind == JINJA_BOOL ? value.as.truth : value.as.integer;
+}
+
+bool jinja_next_word(const char **words, struct jinja_value *word)
+{
+    const char *at = *words;
+    while (*at == ' ') {
+        at++;
+    }
+    const char *end = at;
+    while (*end != ' ' && *end != '\0') {
+        end++;
+    }
+    *words = end;
+    *word = jinja_string(at, (size_t)(end - at));
+    return end > at;
+}
+
 double jinja_number(struct jinja_value value)
 {
     return value.kind == JINJA_REAL   ? value.as.real
@@ -292,8 +312,8 @@ static int compare_numbers(struct jinja_run *run, struct jinja_value left, struc
     if (left.kind == JINJA_REAL && right.kind == JINJA_REAL) {
         return (a > b) - (a < b);
     }
-    const int64_t x = left.kind == JINJA_BOOL ? left.as.truth : left.as.integer;
-    const int64_t y = right.kind == JINJA_BOOL ? right.as.truth : right.as.integer;
+    const int64_t x = jinja_integer_of(left);
+    const int64_t y = jinja_integer_of(right);
     return left.kind == JINJA_REAL    ? -compare_mixed(y, a)
            : right.kind == JINJA_REAL ? compare_mixed(x, b)
                                       : (x > y) - (x < y);

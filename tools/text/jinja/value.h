@@ -216,6 +216,10 @@ void jinja_leave(struct jinja_value value);
 /* Returns Python's name of the kind: "str", "dict" ... */
 const char *jinja_type_name(struct jinja_value value);
 double jinja_number(struct jinja_value value);
+/* Returns the value of an INTEGER or a BOOL. */
+int64_t jinja_integer_of(struct jinja_value value);
+/* Takes the next of words that are separated by spaces. Returns whether there was one. */
+bool jinja_next_word(const char **words, struct jinja_value *word);
 
 /* Return or write the str() of a value; jinja_write_repr() writes its repr(). */
 struct jinja_value jinja_to_string(struct jinja_run *run, struct jinja_value value);
