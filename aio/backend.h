@@ -63,8 +63,8 @@ struct aio_backend {
     /* Registers buffers of at most AIO_BUFFER_MAX_BYTES each; not called again after success. After
      * -errno, ops must not name them. */
     int (*buffers)(void *state, const struct iovec *slabs, unsigned count);
-    /* Accepts the first ops, perhaps not all. Returns their number, or -errno if none. The kernel
-     * may get them only in `reap`. */
+    /* Accepts ops from the first on, perhaps not all. Returns their number, or -errno if none.
+     * Some back ends pass them to the kernel in `reap`. */
     int (*submit)(void *state, const struct aio_op *ops, unsigned count);
     /* Passes accepted ops to the kernel and collects up to `max` events. Waits for `min` events,
      * but at most wait_ns; may return earlier, for example after wake(). Returns the number of

@@ -210,7 +210,7 @@ V_INLINE void v_store_pair_fp16(uint16_t *to, vf even, vf odd)
 
 V_INLINE vu u_pick(vu mask, vu a, vu b)
 {
-    return _mm512_ternarylogic_epi32(a, mask, b, 0xe2); /* overwrites a, keeps the mask */
+    return _mm512_ternarylogic_epi32(a, mask, b, 0xe2); /* the mask keeps its register */
 }
 
 V_INLINE vu u_and_or(vu a, vu mask, vu b)

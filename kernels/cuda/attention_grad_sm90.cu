@@ -153,7 +153,8 @@ __device__ __forceinline__ void keys_numbers(const kern_grad_job &j, int which, 
     });
 }
 
-/* Hides keys (from first_key on) from queries (from first_query on) by scores of minus infinity. */
+/* Sets the scores of keys that a query does not see to minus infinity. The tile begins at first_key
+ * and first_query. */
 __device__ __forceinline__ void keys_mask(float (&p)[QUERIES / 8][4], int32_t first_key,
                                           int32_t first_query, int32_t stop, int32_t window)
 {

@@ -14,7 +14,7 @@ struct doctor {
     void (*finding)(void *user, const struct tide_finding *finding);
     void *user;
     int64_t memory_ns;     /* time for each of memory's two rates */
-    uint64_t memory_bytes; /* maximum of each of memory's two buffers */
+    uint64_t memory_bytes; /* limit of each of the two buffers that measure memory */
     int64_t store_ns;      /* time for a store, without filling the file */
     enum tide_verdict worst;
 };

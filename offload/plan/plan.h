@@ -42,7 +42,7 @@ const struct plan_layout *plan_layout_of(const struct plan *plan);
 const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before,
                                   enum plan_kind kind);
 
-/* Returns the kind of the steady step. */
+/* Returns the kind of step that a run repeats. */
 enum plan_kind plan_steady(const struct plan *plan);
 /* Returns the generations of what an update overwrites: 1, or 2 if updates are speculative. */
 unsigned plan_generations(const struct plan *plan);

@@ -131,7 +131,7 @@ struct plan_rates {
     double hash_bytes;      /* checksums of data; 0: takes no time, or included in `io_bytes` */
     /* bytes that the drives' threads move and check on one core each; 0: takes no time */
     double io_bytes;
-    double window_bytes; /* bytes in flight while the drives were measured; 0: any number */
+    double window_bytes; /* bytes in flight while the drives were measured; 0: unknown */
     double coll_bytes;   /* bytes that a rank receives from others; 0: takes no time */
     double within_bytes; /* coll_bytes within a group (plan_input.within); 0: as coll_bytes */
     /* 16-bit weights that a rank packs into 8-bit codes; 0: takes no time */

@@ -32,8 +32,8 @@ int store_checkpoint_begin(const struct store_checkpoint_options *options,
  * must cover every cut of every stream. */
 int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t block, uint64_t first,
                          uint64_t count, const struct store_arrays *arrays);
-/* Begins a write. The memory may change once store_checkpoint_put_wait has returned 0 for a later
- * store_checkpoint_put_tail. */
+/* Begins a write. The memory may change once store_checkpoint_put_wait has returned 0 for a point
+ * that store_checkpoint_put_tail returned after this call. */
 int store_checkpoint_put_begin(struct store_checkpoint_write *checkpoint, uint32_t block,
                                uint64_t first, uint64_t count, const struct store_arrays *arrays);
 uint64_t store_checkpoint_put_tail(const struct store_checkpoint_write *checkpoint);

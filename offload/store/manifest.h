@@ -64,7 +64,7 @@ struct store_manifest {
     struct store_parameter parameters[STORE_PARAMETERS_MAX];
     uint32_t parameter_count;
     struct plan_format format;
-    char weight_dtype[8];        /* type of weights of blocks that have the run's type */
+    char weight_dtype[8];        /* the run's type of weights (BLOCK_WEIGHTS_OF_RUN) */
     const struct blocks *blocks; /* borrowed from the run, or `parsed` */
     struct blocks *parsed;    /* owned: the parsed blocks; group and runs are not in a manifest */
     uint64_t base;            /* identity of the base model, with base_apart (blocks.h) */

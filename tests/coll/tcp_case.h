@@ -58,7 +58,7 @@ void tcp_ends_with(struct tcp_child child, int rc, const char *message);
 
 /* Returns a rendezvous: a free port at `host`; valid until the next call. */
 const char *tcp_place(const char *host, unsigned *port);
-/* Makes a socket for an IPv4 address and port. */
+/* Returns a TCP socket that is neither bound nor connected, and sets *address. */
 int tcp_socket(const char *host, unsigned port, struct sockaddr_in *address);
 /* Connects to 127.0.0.1 as soon as a process listens there. */
 int tcp_connect(unsigned port);

@@ -86,7 +86,7 @@ static const char *hear_mounted(const char *name, const char *options, int (*pre
     return hear("", mounted, prepare);
 }
 
-/* A full disk is a failure; a nearly full disk is measured. */
+/* A full disk is a failure; a small one is measured. */
 static void full_disks(void)
 {
     const char *heard = hear_mounted("full", "size=4m", mount_full);

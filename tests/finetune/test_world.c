@@ -639,7 +639,7 @@ static unsigned storm_series(const char *flags, bool widens, unsigned kills, uin
     if (newest > 0) {
         char resumed[64];
         snprintf(resumed, sizeof resumed, "checkpoint-%d", newest);
-        check_contains(rig_err, resumed); /* the newest checkpoint */
+        check_contains(rig_err, resumed);
     }
     if (widens) {
         check_double(fabs(last_loss() - loss), <=, 2e-3);

@@ -265,8 +265,8 @@ static void raise(int64_t reached[PLAN_Q_COUNT], const int64_t more[PLAN_Q_COUNT
     }
 }
 
-/* Records which commands edges and queue order guarantee to have ended. Commands on a drive's queue
- * overlap. `base`: commands of earlier tapes. */
+/* Records how far each queue is guaranteed to be, by edges and by the order of queues, when the
+ * command starts. Commands on a drive's queue overlap. `base`: commands of earlier tapes. */
 static void follow_edges(uint32_t index, const struct plan_command *command,
                          const int64_t base[PLAN_Q_COUNT])
 {

@@ -55,7 +55,7 @@ static void ranks_plan_or_fail(void)
     }
 }
 
-/* The budget is too small for everything. */
+/* Not everything fits into the budget. */
 static void tight_world(void)
 {
     world_init(&world, true, 1);

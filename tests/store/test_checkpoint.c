@@ -259,7 +259,7 @@ static void rotation_in_front_of_a_damaged_one(void)
     struct store_shelf *shelf = case_shelf();
     case_shrink(true);
     check_int(case_write(shelf, 8, 0, NULL), ==, 0);
-    check_int(case_write(shelf, 14, 0, NULL), ==, 0); /* stands for a damaged one */
+    check_int(case_write(shelf, 14, 0, NULL), ==, 0); /* in place of a damaged one */
     check_int(case_write(shelf, 10, 1, NULL), ==, 0);
     check_true(!there(shelf, 8) && there(shelf, 10) && there(shelf, 14));
     check_int(case_write(shelf, 12, 1, NULL), ==, 0);

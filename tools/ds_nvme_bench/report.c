@@ -102,7 +102,7 @@ static const char *obstacle_of(const struct bench_result *result)
     return NULL;
 }
 
-/* Prints "1.60 GB/s reading, 2.04 GB/s writing": measured operations. */
+/* Prints the rates of the operations that were measured: "1.60 GB/s reading, 2.04 GB/s writing". */
 static void print_rates(const struct bench_report *report, char *text, size_t bytes)
 {
     static const char *const how[BENCH_OP_COUNT] = {"reading", "writing", "both at once"};

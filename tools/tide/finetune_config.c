@@ -155,7 +155,7 @@ static void take_optimizer(const struct finetune_config *config, struct tide_eng
     const struct core_cfg *cfg = config->cfg;
     engine->clip = cfg->gradient_clipping;
     if (cfg->optimizer.type < 0 && !is_given(config, "optimizer.params.lr")) {
-        return; /* the file has no optimizer */
+        return; /* the file sets neither type nor lr */
     }
     switch (cfg->optimizer.type) {
     case CORE_CFG_ADAM:

@@ -100,7 +100,7 @@ static bool falls_back(const struct token_model *model, const struct form *form)
     return all;
 }
 
-/* Bytes of prefix and suffix become tokens, too, which stand for no byte of the text. */
+/* The bytes of prefix and suffix become tokens, too, but cover no bytes of the text. */
 static int add_bytes(struct text_scratch *scratch, size_t *count, const struct form *form,
                      unsigned bytes)
 {
